@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_capsule_poe.core.arguments import capsule_given
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.data.preparation import is_dark_on_light
@@ -145,11 +146,7 @@ def directions(model: Any, capsule: int, images: Any = None) -> list[Direction]:
     >>> found[0].r2 > 0.7
     True
     """
-    if not 0 <= capsule < model.capsules:
-        raise BadUse(
-            f"`capsule` must be an index of {model.capsules} capsules, from 0. "
-            f"Received: capsule={capsule}"
-        )
+    capsule = capsule_given(capsule, model.capsules)
     codes = codes_of_capsule(model, capsule, images)
     if len(codes) < FEWEST or codes.shape[1] < 2:
         return []

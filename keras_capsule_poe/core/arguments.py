@@ -69,11 +69,26 @@ def share(name, value, or_zero=False):
     return float(value)
 
 
+def not_negative(name, value):
+    """Return `value` as a float; raise BadUse unless it is finite and at least zero."""
+    if real_number(name, value) < 0:
+        raise BadUse(f"`{name}` must be at least 0. Received: {name}={value!r}")
+    return float(value)
+
+
 def below_one(name, value):
     """Return `value` as a float; raise BadUse unless it is in [0, 1)."""
     if not 0 <= real_number(name, value) < 1:
         raise BadUse(f"`{name}` must lie in [0, 1). Received: {name}={value!r}")
     return float(value)
+
+
+def image_shape_given(name, shape):
+    """Return an image shape as a tuple; raise BadUse unless it has three sizes."""
+    sizes = tuple(shape or ())
+    if len(sizes) != 3:
+        raise BadUse(f"`{name}` must be height, width and channels. Received: {name}={shape!r}")
+    return sizes
 
 
 def one_of(name, value, choices):

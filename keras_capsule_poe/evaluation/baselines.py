@@ -21,30 +21,16 @@ _COLUMNS = 256
 
 
 class FeatureModel:
-    """Generative model of features (N, K). A subclass implements `_fit` and `_blocks`."""
+    """Generative model of features (N, K). A subclass has `fit`, which returns it, and `blocks`.
 
-    _is_fitted = False
-
-    def fit(self, features):
-        """Fit the model to features (N, K) of any floating point type, and return it."""
-        features = np.asarray(features)
-        if features.ndim != 2 or len(features) < 2:
-            raise ValueError(
-                f"`features` must be (N, K), with 2 or more rows. Received: shape {features.shape}"
-            )
-        self._fit(features)
-        self._is_fitted = True
-        return self
+    Methods:
+        fit: of features (N, K) of any floating point type, N two or more.
+        blocks: iterator over the rows of `sample` in blocks of at most `ROWS`.
+    """
 
     def sample(self, n, seed):
         """Return random features (n, K), float32."""
         return np.concatenate(list(self.blocks(n, seed)))
-
-    def blocks(self, n, seed):
-        """Return an iterator over the rows of `sample` in blocks of at most `ROWS`."""
-        if not self._is_fitted:
-            raise RuntimeError("This baseline is not fitted. Call `fit` first.")
-        return self._blocks(n, seed)
 
 
 def of_columns(function, features):
@@ -57,14 +43,13 @@ class FeatureBaseline(FeatureModel):
     """Diagonal Gaussian, full Gaussian or mixture of Gaussians, fitted to features (N, K)."""
 
     def __init__(self, kind, rank=200, components=50, seed=0):
-        if kind not in KINDS:
-            raise ValueError(f"`kind` must be one of {sorted(KINDS)}. Received: {kind!r}")
         self.kind, self.rank, self.components, self.seed = kind, rank, components, seed
 
-    def _fit(self, features):
+    def fit(self, features):
         self._drawn = KINDS[self.kind](np.asarray(features, "float32"), self)
+        return self
 
-    def _blocks(self, n, seed):
+    def blocks(self, n, seed):
         random = np.random.default_rng(seed)
         return (self._drawn(random, min(ROWS, n - start)) for start in range(0, n, ROWS))
 
@@ -130,15 +115,11 @@ class VariationalBaseline(FeatureModel):
     """Variational autoencoder of a given size, trained on features within a budget."""
 
     def __init__(self, parameters, seconds=60.0, steps=100_000, code=16, seed=0):
-        given = {"parameters": parameters, "seconds": seconds, "steps": steps, "code": code}
-        for name, value in given.items():
-            if not value > 0:
-                raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
         self.parameters, self.seconds, self.steps = parameters, seconds, steps
         self.code, self.seed = code, seed
         self.about = None
 
-    def _fit(self, features):
+    def fit(self, features):
         if features.dtype == np.float64:  # its layers are float32
             features = features.astype("float32")
         size = features.shape[1]
@@ -159,8 +140,9 @@ class VariationalBaseline(FeatureModel):
             "seconds": budget.elapsed,
             "steps": budget.done,
         }
+        return self
 
-    def _blocks(self, n, seed):
+    def blocks(self, n, seed):
         mean, root = self._codes
         z = np.random.default_rng(seed).standard_normal((n, self.code), dtype="float32")
         z = mean + z @ root.T
@@ -279,9 +261,6 @@ class BoltzmannBaseline(FeatureModel):
         gibbs_steps=200,
         seed=0,
     ):
-        for name, value in (("noise", noise), ("initial_stddev", initial_stddev)):
-            if not value > 0:
-                raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
         start = keras.initializers.RandomNormal(stddev=initial_stddev, seed=seed)
         machine = RestrictedBoltzmannMachine(
             neurons, "gaussian", learn_variance=False, kernel_initializer=start
@@ -292,7 +271,7 @@ class BoltzmannBaseline(FeatureModel):
         self.epochs, self.batch_size = epochs, batch_size
         self.learning_rate, self.momentum = learning_rate, momentum
 
-    def _fit(self, features):
+    def fit(self, features):
         features = np.asarray(features, "float32")
         model = self.model
         model.build((None, features.shape[1]))
@@ -305,8 +284,9 @@ class BoltzmannBaseline(FeatureModel):
         order = {"batch_size": self.batch_size, "seed": model.seed, "epochs": self.epochs}
         options = {"epochs": self.epochs, "steps_per_epoch": steps, "shuffle": False}
         model.fit(batches(features, **order), **options, verbose=0)
+        return self
 
-    def _blocks(self, n, seed):
+    def blocks(self, n, seed):
         machine = self.model.machine
 
         def drawn(seed):

@@ -15,6 +15,7 @@ from keras_capsule_poe.core.numerics import (
     exponential_squash,
     length,
     one_of,
+    real_number,
     squash,
     unsquash,
     whole_number,
@@ -360,15 +361,10 @@ class PrimaryCapsules(Configured, keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not isinstance(dim, int) or dim < 1:
-            raise ValueError(f"`dim` must be a positive integer. Received: dim={dim!r}")
-        for name, value in (("gain", gain), ("target_length", target_length)):
-            if not value > 0:
-                raise ValueError(f"`{name}` must be above zero. Received: {name}={value!r}")
-        self.dim = dim
-        self.gain = gain
+        self.dim = whole_number("dim", dim)
+        self.gain = real_number("gain", gain, above=0)
         self.center = center
-        self.target_length = target_length
+        self.target_length = real_number("target_length", target_length, above=0)
 
     def build(self, input_shape):
         self.feature_shape = self._checked_shape(input_shape)

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Identifier
-from keras_capsule_poe.core.arguments import Configured
+from keras_capsule_poe.core.arguments import Configured, image_shape_given
 from keras_capsule_poe.core.fused.convolution import convolve, transposed
 from keras_capsule_poe.core.numerics import whole_number
 
@@ -95,12 +95,7 @@ class _Decoder(Configured, keras.layers.Layer):
 
     def __init__(self, image_shape, kernel_initializer, bias_initializer, **kwargs):
         super().__init__(**kwargs)
-        sizes = tuple(image_shape)
-        if len(sizes) != 3:
-            raise ValueError(
-                "`image_shape` must be height, width and channels. "
-                f"Received: image_shape={image_shape!r}"
-            )
+        sizes = image_shape_given("image_shape", image_shape)
         self.image_shape = tuple(whole_number("image_shape", size) for size in sizes)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)

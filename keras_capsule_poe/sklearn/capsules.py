@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from keras_capsule_poe._types import Tensor
-from keras_capsule_poe.core.arguments import one_of, real_number, whole_number
+from keras_capsule_poe.core.arguments import not_negative, one_of, real_number, whole_number
 from keras_capsule_poe.sklearn.base import TrainedByKeras
 from keras_capsule_poe.training.sanity import off_or_saturated, one_winner
 
@@ -130,17 +130,13 @@ class CapsuleTransformer(TrainedByKeras):
         from keras_capsule_poe.models.capsule_poe.encoder import CapsuleEncoder, initial_maps
         from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE
 
-        if real_number("weight_decay", self.weight_decay) < 0:
-            raise ValueError(
-                f"`weight_decay` must be zero or more. Received: weight_decay={self.weight_decay!r}"
-            )
         experts = CapsulePoE(
             whole_number("n_capsules", self.n_capsules),
             whole_number("capsule_dim", self.capsule_dim),
             routing_iterations=whole_number("routing_iterations", self.routing_iterations),
             coefficient_sum="mean",
             implementation="reference",
-            **initial_maps(self.weight_decay, seed=0),
+            **initial_maps(not_negative("weight_decay", self.weight_decay), seed=0),
             dtype=dtype,
         )
         model = CapsuleEncoder(experts, dtype=dtype)

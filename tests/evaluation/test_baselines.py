@@ -335,27 +335,3 @@ def test_many_samples_are_not_one_part_repeated(monkeypatch):
     assert sample.shape == (12, 10)
     # Two of a part may have settled in one state.
     assert len(np.unique(sample.round(4), axis=0)) > 4
-
-
-def test_what_cannot_be_fitted_or_drawn_is_refused():
-    with pytest.raises(ValueError, match="Received: 'gaussian'"):
-        FeatureBaseline("gaussian")
-    above_zero = {
-        BoltzmannBaseline: ("noise", "initial_stddev"),
-        VariationalBaseline: ("parameters", "seconds", "steps", "code"),
-    }
-    for kind, names in above_zero.items():
-        for name in names:
-            given = {"neurons" if kind is BoltzmannBaseline else "parameters": 9, name: 0}
-            with pytest.raises(ValueError, match=f"`{name}` must be above .* Received: {name}=0"):
-                kind(**given)
-    for baseline in (
-        FeatureBaseline("full_gaussian"),
-        BoltzmannBaseline(3),
-        VariationalBaseline(9),
-    ):
-        with pytest.raises(RuntimeError, match="Call `fit` first"):
-            baseline.sample(3, seed=0)
-        for shape in ((5, 2, 2), (1, 3)):
-            with pytest.raises(ValueError, match="2 or more rows. Received: shape"):
-                baseline.fit(np.zeros(shape))

@@ -283,7 +283,7 @@ def test_bad_input_is_named_in_one_line():
         (RBMTransformer(0), X, "`n_components` must be a positive integer. Received"),
         (RBMTransformer(learning_rate=0), X, "`learning_rate` must be a number above 0"),
         (RBMTransformer(momentum=1), X, r"`momentum` must lie in \[0, 1\)"),
-        (CapsuleTransformer(weight_decay=-1), X, "`weight_decay` must be zero or more"),
+        (CapsuleTransformer(weight_decay=-1), X, "`weight_decay` must be at least 0"),
         (CapsuleTransformer(output="maps"), X, "`output` must be 'capsules' or 'probabilities'"),
         (CapsuleTransformer(primary_dim=0), X, "`primary_dim` must be a positive integer"),
         (CapsuleTransformer(), X[[0, 0, 0]], "`X` must have rows that differ. Received: 3 equal"),

@@ -9,9 +9,9 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Tensor
-from keras_capsule_poe.core.arguments import Configured
+from keras_capsule_poe.core.arguments import Configured, below_one, not_negative
 from keras_capsule_poe.core.fused.convolution import ROUGH
-from keras_capsule_poe.core.numerics import StatelessSeed, real_number, streams, whole_number
+from keras_capsule_poe.core.numerics import StatelessSeed, share, streams, whole_number
 from keras_capsule_poe.core.sharding import draw_rows, drop_rows
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.layers.convolutions import FastConv2D, FastConv2DTranspose
@@ -91,24 +91,12 @@ class ConvAutoencoder(Configured, SharedOutGradients, FittedModel, keras.Model):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        filters = whole_number("filters", filters)
-        kernel_size = whole_number("kernel_size", kernel_size)
-        if not 0 <= dropout < 1:
-            raise ValueError(f"`dropout` must lie in [0, 1). Received: dropout={dropout!r}")
-        if not 0 <= negative_slope <= 1:
-            raise ValueError(
-                f"`negative_slope` must lie in [0, 1]. Received: negative_slope={negative_slope!r}"
-            )
-        if not 0 <= real_number("feature_noise", feature_noise):
-            raise ValueError(
-                f"`feature_noise` must be at least 0. Received: feature_noise={feature_noise!r}"
-            )
-        self.filters = filters
-        self.kernel_size = kernel_size
-        self.dropout = dropout
-        self.negative_slope = negative_slope
+        self.filters = whole_number("filters", filters)
+        self.kernel_size = whole_number("kernel_size", kernel_size)
+        self.dropout = below_one("dropout", dropout)
+        self.negative_slope = share("negative_slope", negative_slope, or_zero=True)
         self.seed = seed
-        self.feature_noise = float(feature_noise)
+        self.feature_noise = not_negative("feature_noise", feature_noise)
         self._fast_contexts = 0
         self._given_step = None
         self.rectifier = keras.layers.LeakyReLU(

@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.arguments import image_shape_given
 from keras_capsule_poe.core.labels import are_longest, winners
 from keras_capsule_poe.core.numerics import compiled, one_of, real_number, whole_number
 from keras_capsule_poe.data.mapping import map_batches
@@ -35,7 +36,6 @@ from keras_capsule_poe.models.base.supervised import (
     ClassAccuracy,
     Supervised,
     as_layer,
-    checked_shape,
     class_labels,
 )
 from keras_capsule_poe.plotting import moved_capsule, named_rows
@@ -131,7 +131,7 @@ class Classifier(TrainedModel, Supervised):
         settings.seed = random.randint(1, 10**9)
         # As for other Keras models, the global policy decides, not the precision of settings.
         dtype = keras.config.dtype_policy().name
-        return cls.of_shape(settings, checked_shape("input_shape", input_shape), dtype)
+        return cls.of_shape(settings, image_shape_given("input_shape", input_shape), dtype)
 
     # Training
 

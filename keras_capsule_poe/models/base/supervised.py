@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.arguments import Configured
+from keras_capsule_poe.core.arguments import Configured, image_shape_given
 from keras_capsule_poe.core.labels import named_rightly, winners
 from keras_capsule_poe.data.arrays import number_array
 from keras_capsule_poe.data.labels import class_rows
@@ -67,7 +67,7 @@ class Supervised(Exportable, SharedOutGradients, CapsuleClassifier):
 
     def set_image_shape(self, image_shape):
         """Set the image shape; raise `ValueError` unless it has three sizes."""
-        self.image_shape = checked_shape("image_shape", image_shape)
+        self.image_shape = image_shape_given("image_shape", image_shape)
 
     def pixels(self, images):
         """Return images (B, H, W, C) as pixels in [0, 1]; bytes of dtype uint8 are divided."""
@@ -342,14 +342,6 @@ def _of_shares(metric):
     config = {"name": name} if isinstance(metric, str) else metric.get_config()
     known = inspect.signature(dense.__init__).parameters
     return dense(**{key: value for key, value in config.items() if key in known})
-
-
-def checked_shape(name, shape):
-    """Return an image shape as a tuple; raise `ValueError` unless it has three sizes."""
-    sizes = tuple(shape or ())
-    if len(sizes) != 3:
-        raise ValueError(f"`{name}` must be height, width and channels. Received: {name}={shape!r}")
-    return sizes
 
 
 def as_layer(name, value, optional=False):

@@ -9,14 +9,13 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Seed, Serializable, Tensor
-from keras_capsule_poe.core.arguments import number_given, seed_given
+from keras_capsule_poe.core.arguments import not_negative, number_given, seed_given
 from keras_capsule_poe.core.divergence import contrastive_divergence
 from keras_capsule_poe.core.harmonium import gibbs_chain, gibbs_step
 from keras_capsule_poe.core.mcmc import replica_exchange
 from keras_capsule_poe.core.numerics import (
     StatelessSeed,
     one_of,
-    real_number,
     share,
     streams,
     whole_number,
@@ -114,11 +113,7 @@ class HarmoniumModel(ContrastiveModel):
         self.chains_initializer = one_of("chains_initializer", chains_initializer, starts)
         self.temperatures = whole_number("temperatures", temperatures, least=2)
         self.binarize = binarization(binarize, machine)
-        self.weight_decay = real_number("weight_decay", weight_decay)
-        if self.weight_decay < 0:
-            raise ValueError(
-                f"`weight_decay` must be zero or more. Received: weight_decay={weight_decay!r}"
-            )
+        self.weight_decay = not_negative("weight_decay", weight_decay)
         self.offset_rate = share("offset_rate", offset_rate, or_zero=True)
         self.free_energy_tracker = keras.metrics.Mean(name="free_energy")
         if self.algorithm == "pt":

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Tensor
+from keras_capsule_poe.core.arguments import below_one
 from keras_capsule_poe.core.maps import ReceptiveFields
 from keras_capsule_poe.core.numerics import at_least_float32, one_of, real_number, whole_number
 from keras_capsule_poe.former_names import with_former_names
@@ -126,8 +127,7 @@ class EMOptions:
         real_number("inverse_temperature", self.inverse_temperature, above=0)
         real_number("variance_floor", self.variance_floor, above=0)
         real_number("assignment_temperature", self.assignment_temperature, above=0)
-        if not 0 <= real_number("damping", self.damping) < 1:
-            raise ValueError(f"`damping` must lie in [0, 1). Received: damping={self.damping!r}")
+        below_one("damping", self.damping)
 
     def inverse_temperature_at(self, iteration):
         """Return lambda at an iteration, counted from zero."""
