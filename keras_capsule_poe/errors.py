@@ -50,8 +50,7 @@ def is_lack_of_memory(error):
 
 def lack_of_memory(error):
     """Return the `RunFailed` of one line of an error for lack of memory."""
-    text = " ".join(str(error).split())[:200]
-    return RunFailed(f"There is not enough memory ({text}). Ask for less at once.")
+    return RunFailed(f"There is not enough memory ({in_short(error)}). Ask for less at once.")
 
 
 @contextlib.contextmanager
@@ -65,12 +64,29 @@ def enough_memory():
         raise lack_of_memory(error) from error
 
 
+def in_short(error):
+    """Return the start of an error message on one line."""
+    return " ".join(str(error).split())[:200]
+
+
 def first_line(error):
     """Return the first non-empty line of another library's error message."""
     for line in str(error).splitlines():
         if line.strip():
             return line.strip().rstrip(".")
     return type(error).__name__
+
+
+@contextlib.contextmanager
+def reading(text, hint=None):
+    """Turn every error but a `DataError` into one of a text and the first line of the error."""
+    try:
+        yield
+    except DataError:
+        raise
+    # Parsers and other packages raise errors of any kind for damaged and foreign files.
+    except Exception as error:
+        raise DataError(f"{text} ({first_line(error)}).", hint) from error
 
 
 def meant(word, known):
@@ -88,3 +104,8 @@ def listing(names, most=10):
     names = list(names)
     shown = ", ".join(str(name) for name in names[:most])
     return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+
+
+def counted(count, noun):
+    """Return a number of things as text: `1 file`, `2 files`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

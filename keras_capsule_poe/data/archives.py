@@ -22,7 +22,7 @@ from keras_capsule_poe.data.reading import CALLED
 from keras_capsule_poe.data.store import Source, read_parts
 from keras_capsule_poe.data.streams import by_class, in_blocks
 from keras_capsule_poe.data.trees import Folder
-from keras_capsule_poe.errors import DataError, first_line, listing
+from keras_capsule_poe.errors import DataError, listing, reading
 
 # Size of a block. Two blocks are in memory while the next one is read.
 _BYTES = 2**22
@@ -51,7 +51,7 @@ class Member:
 
     @contextlib.contextmanager
     def _open(self):
-        with reading(self.path), self._opened() as opened:
+        with _reading(self.path), self._opened() as opened:
             if opened[2].hasobject:
                 raise ValueError(f"{self.name} holds objects")
             yield opened
@@ -89,20 +89,10 @@ def _read(file, size):
     return found
 
 
-@contextlib.contextmanager
-def reading(path):
-    """Convert every error of a damaged file to a `DataError`."""
-    try:
-        yield
-    except DataError:
-        raise
-    # NumPy does not wrap the errors of its parsers.
-    except Exception as error:
-        kind = _NPZ if path.lower().endswith(".npz") else "an array"
-        raise DataError(
-            f"{path} cannot be read as {kind}: it is damaged or of another kind "
-            f"({first_line(error)})."
-        ) from error
+def _reading(path):
+    """Return the context `reading` of a file of arrays."""
+    kind = _NPZ if path.lower().endswith(".npz") else "an array"
+    return reading(f"{path} cannot be read as {kind}: it is damaged or of another kind")
 
 
 @contextlib.contextmanager
@@ -159,7 +149,7 @@ class Arrays:
 def load_npz(path, options):
     """Load the arrays of an `.npz` file, by their usual names or those that the options give."""
     path = os.fspath(path)
-    with reading(path), zipfile.ZipFile(path) as archive:
+    with _reading(path), zipfile.ZipFile(path) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
     status = os.stat(path)
     stamp = [os.path.realpath(path), status.st_size, status.st_mtime_ns]

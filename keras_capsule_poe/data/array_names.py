@@ -1,4 +1,4 @@
-"""Usual names of arrays: which of them hold images, labels and groups of which split."""
+"""Names of arrays and columns: which of them hold images, labels and groups of which split."""
 
 import contextlib
 import functools
@@ -222,3 +222,18 @@ def _beside(arrays, known, images, is_alone):
         if pairs:
             found[role] = _one(arrays, role, pairs, prefix)[1]
     return found
+
+
+def column_of(option, given, known, what, columns):
+    """Return the name of a column, as an option gives it, or of the only one that is known."""
+    known = list(known)
+    if given is None and len(known) == 1:
+        return known[0]
+    if given in known:
+        return given
+    there = f"one of {listing(known)}" if known else "of which there is none"
+    raise DataError(
+        f"`{option}` must name {what}, {there}. Received: {option}={given!r}, columns "
+        f"{listing(columns)}.",
+        hint=option if known else None,
+    )

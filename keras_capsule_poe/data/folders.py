@@ -10,11 +10,11 @@ import numpy as np
 
 from keras_capsule_poe.data.groups import check_apart, groups_of_files
 from keras_capsule_poe.data.labels import DATA_VERSION, Words
-from keras_capsule_poe.data.listing import Entries, LeftOut, Listing, counted, few, masks_in
+from keras_capsule_poe.data.listing import Entries, LeftOut, Listing, few, masks_in
 from keras_capsule_poe.data.reading import CALLED, Labels, read_files
 from keras_capsule_poe.data.tables import find_table, given_table
 from keras_capsule_poe.data.trees import Archive, Folder
-from keras_capsule_poe.errors import DataError
+from keras_capsule_poe.errors import DataError, counted
 
 # Usual names of folders, without prefix and suffix: `seg_train` and `test_images` count, too.
 SPLITS = {

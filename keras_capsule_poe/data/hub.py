@@ -10,13 +10,14 @@ import re
 import warnings
 from pathlib import Path
 
+from keras_capsule_poe.data.array_names import column_of
 from keras_capsule_poe.data.folders import split_of
 from keras_capsule_poe.data.image_files import UnreadableImage
-from keras_capsule_poe.data.listing import counted
 from keras_capsule_poe.data.reading import Labels, read_files, read_in_order
 from keras_capsule_poe.data.trees import ImageFile
-from keras_capsule_poe.errors import DataError, first_line, listing
+from keras_capsule_poe.errors import DataError, counted, listing, reading
 
+_UNREADABLE = "cannot be read by the package `datasets`"
 # Usual names of the column of labels, the best first.
 _LABELS = ("label", "labels", "class", "target", "category", "digit", "y")
 
@@ -54,7 +55,7 @@ def load_hub(dataset, options):
     refused = ("data_dir", "manual_dir", "train_dir", "test_dir", "labels", "groups")
     options.refuse("images of the package `datasets`", *refused)
     package = _package(name)
-    with _quiet(package), _reading(name):
+    with _quiet(package), reading(f"{name} {_UNREADABLE}"):
         found = _opened(package, name) if name != "datasets" else dataset
         splits = dict(found) if isinstance(found, package.DatasetDict) else {"train": found}
         if not all(isinstance(each, package.Dataset) for each in splits.values()):
@@ -91,7 +92,7 @@ def read_rows(dataset, name):
     if not isinstance(dataset, package.Dataset):
         hint = "Give its splits: `x=d['train'], validation_data=d['test']`."
         raise DataError(f"`{name}` must be a Dataset. Received: {type(dataset).__name__}. {hint}")
-    with _quiet(package), _reading(name):
+    with _quiet(package), reading(f"{name} {_UNREADABLE}"):
         rows = Rows(dataset, "train", name, None, None, package)
         values, names = rows.labels()
         if names:
@@ -185,16 +186,7 @@ def _image_column(dataset, column, name, package):
     found = [each for each, kind in kinds.items() if isinstance(kind, package.Image)]
     # Parquet files of other programs have the bytes of the files.
     found = found or [each for each, kind in kinds.items() if _may_be_images(kind)]
-    if column is None and len(found) == 1:
-        return found[0]
-    if column in found:
-        return column
-    known = f"; there are {listing(found)}" if found else ""
-    raise DataError(
-        f"`column` must name a column of image files of {name}{known}. "
-        f"Received: column={column!r}, columns {listing(kinds)}.",
-        hint="column" if found else None,
-    )
+    return column_of("column", column, found, f"a column of image files of {name}", kinds)
 
 
 def _may_be_images(kind):
@@ -211,13 +203,7 @@ def _label_column(dataset, column, images, name):
         lower = {each.lower(): each for each in reversed(others)}
         kinds = [each for each in others if hasattr(dataset.features[each], "names")]
         return next((lower[each] for each in _LABELS if each in lower), next(iter(kinds), None))
-    if column not in others:
-        raise DataError(
-            f"`label_column` must name a column of {name}, one of {listing(others)}. "
-            f"Received: label_column={column!r}.",
-            hint="label_column",
-        )
-    return column
+    return column_of("label_column", column, others, f"a column of {name}", dataset.column_names)
 
 
 def _package(name):
@@ -247,17 +233,3 @@ def _quiet(datasets):
         datasets.logging.set_verbosity(level)
         if before:
             datasets.enable_progress_bars()
-
-
-@contextlib.contextmanager
-def _reading(name):
-    """Convert every error of damaged or foreign files to a `DataError`."""
-    try:
-        yield
-    except DataError:
-        raise
-    # Errors of pyarrow, of file systems and of the package itself.
-    except Exception as error:
-        raise DataError(
-            f"{name} cannot be read by the package `datasets` ({first_line(error)})."
-        ) from error

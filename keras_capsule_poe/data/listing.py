@@ -15,7 +15,7 @@ import numpy as np
 from keras_capsule_poe.data.array_names import is_array
 from keras_capsule_poe.data.image_files import extensions
 from keras_capsule_poe.data.trees import page_numbers
-from keras_capsule_poe.errors import DataError
+from keras_capsule_poe.errors import DataError, counted, listing
 
 # Folders and files that only a system makes, in lower case. Names with a dot are hidden anyway.
 _SYSTEM = {
@@ -71,11 +71,6 @@ class LeftOut:
         self.masks += other.masks
         self.tables += other.tables
         return self
-
-
-def counted(count, noun):
-    """Return a number of things as text: `1 file`, `2 files`."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _kinds(counter):
@@ -355,5 +350,4 @@ def as_text(name):
 
 def few(names):
     """Return the first names, separated by commas."""
-    shown = ", ".join(map(as_text, names[:5]))
-    return f"{shown} and {len(names) - 5} more" if len(names) > 5 else shown
+    return listing(map(as_text, names), 5)

@@ -18,16 +18,13 @@ from keras_capsule_poe.data.image_files import BACKGROUNDS, extensions
 from keras_capsule_poe.data.image_set import ImageData, ImageSet, notes_on
 from keras_capsule_poe.data.labels import DATA_VERSION
 from keras_capsule_poe.data.listing import TABLES, Entries
-from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes
+from keras_capsule_poe.data.pixels import fit_images, floats_to_bytes, size_given
 from keras_capsule_poe.data.streams import epoch_order
 from keras_capsule_poe.data.tfds import is_known, load_tfds
 from keras_capsule_poe.data.trees import Archive, Folder
 from keras_capsule_poe.data.viewpoints import load_viewpoints
 from keras_capsule_poe.errors import DataError
 from keras_capsule_poe.io.atomic import user_path
-
-# A grey image of this size takes 64 MiB.
-LARGEST = 8192
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +72,9 @@ class Options:
         fraction = self.test_fraction
         is_inside = isinstance(fraction, numbers.Real) and 0 < fraction < 1
         self._require(is_inside, "test_fraction", "between 0 and 1, both excluded")
-        size = self.image_size
-        if size is not None:
-            pair = tuple(size) if hasattr(size, "__iter__") else (size, size)
-            is_pair = len(pair) == 2 and all(
-                _is_int(side) and 1 <= side <= LARGEST for side in pair
-            )
-            rule = f"an integer or a pair (height, width) of integers, from 1 to {LARGEST}"
-            self._require(is_pair, "image_size", rule)
+        if self.image_size is not None:
             # The only way to assign in a frozen dataclass.
-            object.__setattr__(self, "image_size", tuple(map(int, pair)))
+            object.__setattr__(self, "image_size", size_given(self.image_size))
             self.check_size(*self.image_size)
 
     def _require(self, is_right, name, rule):

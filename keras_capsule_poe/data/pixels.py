@@ -2,6 +2,7 @@
 
 import math
 import os
+from numbers import Integral
 
 import numpy as np
 
@@ -33,6 +34,22 @@ def _memory():
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return math.inf
+
+
+# A grey image of this size takes 64 MiB.
+LARGEST = 8192
+
+
+def size_given(size):
+    """Return an option `image_size`, a side or a pair of them, as (height, width)."""
+    pair = tuple(size) if hasattr(size, "__iter__") else (size, size)
+    are_whole = all(isinstance(side, Integral) and not isinstance(side, bool) for side in pair)
+    if len(pair) != 2 or not are_whole or not 1 <= min(pair) <= max(pair) <= LARGEST:
+        raise DataError(
+            "`image_size` must be an integer or a pair (height, width) of integers, from 1 to "
+            f"{LARGEST}. Received: image_size={size!r:.80}."
+        )
+    return tuple(map(int, pair))
 
 
 def fit_images(images, image_size=None, grey=False):
@@ -173,8 +190,6 @@ def usual_range(values):
 def scaled(values, white, name):
     """Return values from 0 to `white` as uint8 from 0 to 255."""
     low, high = values.min(), values.max()
-    if np.isnan(low):
-        raise DataError(f"{name} must not hold NaN. Received: {np.isnan(values).sum()} NaN values.")
     if low < 0 or high > white:
         kind = "floats" if values.dtype.kind == "f" else "integers"
         raise DataError(

@@ -17,7 +17,7 @@ from keras_capsule_poe.data.image_files import (
     on_background,
 )
 from keras_capsule_poe.data.mapping import chunks
-from keras_capsule_poe.data.pixels import fit_image, scaled, usual_range
+from keras_capsule_poe.data.pixels import fit_image, scaled, size_given, usual_range
 from keras_capsule_poe.errors import DataError
 
 INVERT = ("auto", "yes", "no")
@@ -206,13 +206,7 @@ def read_image(
     given: dict[str, Any] = {"background": background}
     given |= {"max_value": max_value, "max_float": max_value}
     if image_size is not None:
-        size = (image_size,) * 2 if isinstance(image_size, int) else tuple(image_size)
-        if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
-            raise DataError(
-                "`image_size` must be a positive integer or a pair of them, height and width. "
-                f"Received: image_size={image_size!r}."
-            )
-        given["image_size"] = size
+        given["image_size"] = size_given(image_size)
     if grey is not None:
         given["channels"] = 1 if grey else found.channels
     given = {key: value for key, value in given.items() if value is not None}

@@ -8,9 +8,10 @@ import os
 import re
 import unicodedata
 
-from keras_capsule_poe.data.listing import Entries, counted
+from keras_capsule_poe.data.array_names import column_of
+from keras_capsule_poe.data.listing import Entries
 from keras_capsule_poe.data.trees import Folder
-from keras_capsule_poe.errors import DataError, listing
+from keras_capsule_poe.errors import DataError, counted, listing
 from keras_capsule_poe.io.atomic import user_path
 
 # Usual names of the two columns, in lower case without spaces and underscores, the best first.
@@ -210,13 +211,8 @@ def _columns(path, rows, column):
         return [row[:2] for row in rows if len(row) > 1], "2", []
     files = plain.index(known[0]) if known else 0
     others = [name for number, name in enumerate(header) if number != files]
-    chosen = labels[0] if labels else others[0] if len(others) == 1 else None
-    if chosen not in others:
-        raise DataError(
-            f"`label_column` must name the column of labels of {path}, one of {listing(others)}. "
-            f"Received: label_column={column!r}.",
-            hint="label_column",
-        )
+    what = f"the column of labels of {path}"
+    chosen = column_of("label_column", next(iter(labels), None), others, what, header)
     place = next(n for n, name in enumerate(header) if name == chosen and n != files)
     # The label of a row that ends before it is empty.
     whole = [[*row, *[""] * (len(header) - len(row))] for row in rows[1:]]

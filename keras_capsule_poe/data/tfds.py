@@ -10,12 +10,13 @@ import warnings
 
 import numpy as np
 
+from keras_capsule_poe.data.array_names import column_of
 from keras_capsule_poe.data.composed import ALIASES
 from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.data.pixels import fit_image, fit_images, floats_to_bytes
 from keras_capsule_poe.data.store import Source, read_parts
 from keras_capsule_poe.data.streams import hold_out
-from keras_capsule_poe.errors import DataError, first_line, listing
+from keras_capsule_poe.errors import DataError, first_line, listing, reading
 from keras_capsule_poe.io.atomic import user_path
 
 # tensorflow-datasets retries for more than three minutes when offline.
@@ -90,36 +91,18 @@ class _Columns:
     def _choose_image(self, column):
         import tensorflow_datasets as tfds
 
-        columns = list(self._features(tfds.features.Image))
-        if column is None and len(columns) == 1:
-            return columns[0]
-        if column in columns:
-            return column
-        if not columns:
-            raise DataError(
-                f"data set {self.name!r} has no column of images; choose another data set. "
-                f"Received: columns {listing(self._features(object))}."
-            )
-        received = "none" if column is None else repr(column)
-        raise DataError(
-            f"`column` must name a column of images of data set {self.name!r}; available: "
-            f"{listing(columns)}. Received: {received}.",
-            hint="column",
-        )
+        images, every = self._features(tfds.features.Image), self._features(object)
+        what = f"a column of images of data set {self.name!r}"
+        return column_of("column", column, images, what, every)
 
     def _choose_label(self, column):
         import tensorflow_datasets as tfds
 
         labels = self._features(tfds.features.ClassLabel)
-        if column is not None and column not in labels:
-            raise DataError(
-                f"`label_column` must name a column of classes of data set {self.name!r}; "
-                f"available: {listing(labels) or 'none'}. Received: {column!r}.",
-                hint="label_column" if labels else None,
-            )
-        if column is not None:
-            return column, tuple(labels[column].names)
         name = "label" if "label" in labels else next(iter(labels), None)
+        if column is not None:
+            what = f"a column of classes of data set {self.name!r}"
+            name = column_of("label_column", column, labels, what, self._features(object))
         return name, name and tuple(labels[name].names)
 
     def read(self, splits, limit=None):
@@ -329,12 +312,8 @@ def _prepare(builder, options):
             "is neither a network nor `manual_dir` to get it from.",
             hint="data_dir",
         )
-    try:
+    with reading(f"data set {name!r} could not be prepared", hint="data_dir"):
         builder.download_and_prepare(download_dir=download_dir, download_config=config)
-    except Exception as error:
-        raise DataError(
-            f"data set {name!r} could not be prepared ({first_line(error)}).", hint="data_dir"
-        ) from error
     # tensorflow-datasets accepts any existing folder as prepared data.
     if not builder.is_prepared():
         raise DataError(

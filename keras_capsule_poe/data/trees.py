@@ -9,7 +9,7 @@ import zipfile
 
 from keras_capsule_poe.data.image_files import UnreadableImage
 from keras_capsule_poe.data.pixels import check_memory
-from keras_capsule_poe.errors import DataError, first_line
+from keras_capsule_poe.errors import first_line, reading
 
 # Tags of a page of a TIFF file: what it is, and the bits of a smaller copy and of a mask.
 _KIND, _NO_PAGE = 254, 0b101
@@ -110,13 +110,8 @@ class Archive:
 
     def __init__(self, path, version):
         self.version = version
-        try:
+        with reading(f"{path} cannot be read as a .zip file: it is damaged or of another kind"):
             self._archive = zipfile.ZipFile(path)
-        except (OSError, zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-            raise DataError(
-                f"{path} cannot be read as a .zip file: it is damaged or of another kind "
-                f"({first_line(error)})."
-            ) from error
         root = os.fspath(path)
         self._files, self._folders = {}, {root: {}}
         for info in self._archive.infolist():

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from keras import ops
 
-from keras_capsule_poe.errors import RunFailed
+from keras_capsule_poe.errors import RunFailed, in_short
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.records import digest, read_record, write_record
 
@@ -31,7 +31,7 @@ class Checkpoints:
             try:
                 state, values = self._read(path)
             except (RunFailed, OSError, ValueError, KeyError, TypeError) as error:
-                problems.append(f"The checkpoint {path} cannot be used ({_short(error)})")
+                problems.append(f"The checkpoint {path} cannot be used ({in_short(error)})")
                 note(f"{problems[-1]}: going on from an older one, if there is one")
                 continue
             for variable, value in zip(self.variables, values):
@@ -82,7 +82,3 @@ class Checkpoints:
         if [tuple(variable.shape) for variable in self.variables] != [a.shape for a in values]:
             raise ValueError("it is of another model")
         return state, values
-
-
-def _short(error):
-    return " ".join(str(error).split())[:200]

@@ -6,10 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from keras_capsule_poe.errors import counted
+
 if TYPE_CHECKING:
     from keras_capsule_poe.data.image_set import ImageData
     from keras_capsule_poe.training.settings import Settings
 
+# Settings that are arguments of `load_images`.
+_OPTIONS = (
+    *("column", "image_size", "grey", "limit", "skip_broken", "train_dir", "test_dir", "seed"),
+    *("background", "max_value", "groups", "labels", "label_column", "data_version"),
+)
 # Number of pixels above which training takes long.
 _LARGE = 128 * 128
 # The largest class has so many times the images of the smallest: classes that are worth a line.
@@ -52,20 +59,7 @@ def load_data(
         manual_dir=manual_dir,
         store=store,
         report=report,
-        column=settings.column,
-        image_size=settings.image_size,
-        grey=settings.grey,
-        limit=settings.limit,
-        skip_broken=settings.skip_broken,
-        train_dir=settings.train_dir,
-        test_dir=settings.test_dir,
-        background=settings.background,
-        max_value=settings.max_value,
-        groups=settings.groups,
-        labels=settings.labels,
-        label_column=settings.label_column,
-        data_version=settings.data_version,
-        seed=settings.seed,
+        **{name: getattr(settings, name) for name in _OPTIONS},
     )
     if data.held_out is not None:
         # The folder's own validation images. They are measured after each epoch.
@@ -109,7 +103,7 @@ def described(data):
     """Return lines on the data that a user should see before training."""
     from keras_capsule_poe.data.image_set import ImageSet, equal_images
     from keras_capsule_poe.data.pixels import check_contrast
-    from keras_capsule_poe.training.sanity import FEW, counted
+    from keras_capsule_poe.training.sanity import FEW
 
     counts = filter(None, [data.class_counts(_UNBALANCED), data.group_counts()])
     lines = [data.summary(), *counts, *data.notes]

@@ -3,6 +3,7 @@
 import numpy as np
 
 from keras_capsule_poe.data.streams import sequential_batches
+from keras_capsule_poe.errors import counted
 
 
 def figures(model, x, at_once):
@@ -30,11 +31,6 @@ FEWEST = 50
 SEPARATED = 0.6
 # Training images and principal components for k-means.
 CLUSTERED, COMPONENTS = 2000, 64
-
-
-def counted(number, noun):
-    """Return a number of things as text: "1 held-out image", "2 held-out images"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def worse_than_mean(x, error, mean):

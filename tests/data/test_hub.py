@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_refused(tmp_path):
     for dataset, options, words in (
         (whole.to_iterable_dataset(), {}, "whose rows have numbers. Received: IterableDataset"),
         (whole.remove_columns("image"), {}, "`column` must name .* columns label, id"),
-        (whole, {"column": "picture"}, "`column` must name .* there are image. .*'picture'"),
+        (whole, {"column": "picture"}, "`column` must name .* one of image. .*'picture'"),
         (whole, {"label_column": "kind"}, "`label_column` must name .* label, id. .*'kind'"),
         (whole, {"train_dir": "a"}, "`train_dir` has no meaning"),
         (datasets.DatasetDict(a=whole, b=whole), {}, "a split 'train'. Received: splits a, b"),

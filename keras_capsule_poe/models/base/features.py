@@ -14,7 +14,7 @@ from keras_capsule_poe.data.mapping import CHUNK, chunks, map_batches, spread, t
 from keras_capsule_poe.data.store import resumable_arrays
 from keras_capsule_poe.data.streams import AHEAD
 from keras_capsule_poe.distributed.distribution import Distribution
-from keras_capsule_poe.errors import ConfigError, RunFailed
+from keras_capsule_poe.errors import ConfigError, RunFailed, in_short
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.keras_private import all_layers
@@ -364,6 +364,5 @@ def _readable(run, name):
     try:
         yield path
     except _UNREADABLE as error:
-        reason = " ".join(str(error).split())[:200]
-        stage = name.partition("/")[0]
-        raise RunFailed(f"Cannot read {path} ({reason}).", hint=f"stage_fresh:{stage}") from error
+        hint = f"stage_fresh:{name.partition('/')[0]}"
+        raise RunFailed(f"Cannot read {path} ({in_short(error)}).", hint=hint) from error
