@@ -2,6 +2,7 @@
 
 import contextlib
 import platform
+import shutil
 from importlib import metadata
 from pathlib import Path
 
@@ -112,13 +113,18 @@ def _version(package):
         return None
 
 
-def write_card(folder, card):
+def write_card(folder, card, pictures=(), target=None):
     """Write a model card as JSON, and as Markdown that says how to load and call the model.
 
     Args:
-        folder: Path of the folder of the exported files. The card shows its pictures.
+        folder: Path of the folder of the exported files, whose sums are written, too. The card
+            shows its pictures.
         card: Dict of `model_card` and further values, such as `calls`.
+        pictures: Paths of pictures that are copied into the folder before.
+        target: Path of the folder that this one replaces, which is checked once more, or None.
     """
+    for picture in pictures:
+        shutil.copy(picture, folder)
     calls = card.get("calls", {})
     known = {name: list(call["inputs"]) for name, call in calls.items()} or card["endpoints"]
     # The first call that takes images, as an example.
@@ -139,6 +145,10 @@ def write_card(folder, card):
     text = templates.render("model_card.md", card=shown, **found)
     write_json(folder / CARD, card)
     (folder / README).write_text(text, "utf-8")
+    write_sums(folder)
+    if target is not None:
+        # Minutes may have passed.
+        check_replaceable(target)
 
 
 def _held_out(metrics):

@@ -4,7 +4,7 @@ import os
 import shutil
 from pathlib import Path
 
-from keras_capsule_poe.cards import check_replaceable, model_card, write_card, write_sums
+from keras_capsule_poe.cards import check_replaceable, model_card, write_card
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.atomic import atomic_write
 from keras_capsule_poe.portable import FORMATS, export_portable
@@ -31,7 +31,8 @@ def export_keras(model, folder, card, pictures=()):
     with atomic_write(target) as temporary:
         temporary.mkdir()
         model.save(temporary / "model.keras")
-        _finish(target, temporary, {**model_card(model), **card, "format": "keras"}, pictures)
+        whole = {**model_card(model), **card, "format": "keras"}
+        write_card(temporary, whole, pictures, target)
     return target
 
 
@@ -76,18 +77,8 @@ def export_hub(model, folder, card, options=None, pictures=()):
         if (folder / ".git").exists():
             shutil.copytree(folder / ".git", temporary / ".git", symlinks=True)
         whole = {**model_card(model), **card, "format": "hub", "forms": forms}
-        _finish(folder, temporary, whole, pictures)
+        write_card(temporary, whole, pictures, folder)
     return folder, left_out
-
-
-def _finish(target, temporary, card, pictures):
-    """Write pictures, card and sums into a temporary folder that is about to replace `target`."""
-    for picture in pictures:
-        shutil.copy(picture, temporary)
-    write_card(temporary, card)
-    write_sums(temporary)
-    # Minutes may have passed.
-    check_replaceable(target)
 
 
 def without_places(values):

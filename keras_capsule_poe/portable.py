@@ -4,7 +4,6 @@ import contextlib
 import functools
 import logging
 import os
-import shutil
 import tempfile
 import warnings
 from pathlib import Path
@@ -21,7 +20,6 @@ from keras_capsule_poe.cards import (
     input_range,
     model_card,
     write_card,
-    write_sums,
 )
 from keras_capsule_poe.errors import BadUse, first_line
 from keras_capsule_poe.io.atomic import atomic_write
@@ -112,15 +110,10 @@ def export_portable(
             (temporary / f"{name}{FORMATS[kind][1]}").write_bytes(content)
             outputs = function.get_concrete_function().structured_outputs
             calls[name] = described(inputs, outputs)
-        for picture in pictures:
-            shutil.copy(picture, temporary)
         whole = {**model_card(model), **(card or {}), "options": options or {}, "format": kind}
         whole |= {"calls": calls, "left_out": left_out, "quantize": quantize}
         whole |= {"batch_size": batch_size, "differences": measured}
-        write_card(temporary, whole)
-        write_sums(temporary)
-        # Minutes may have passed.
-        check_replaceable(target)
+        write_card(temporary, whole, pictures, target)
     return target, left_out
 
 

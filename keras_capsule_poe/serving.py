@@ -5,7 +5,6 @@ import functools
 import inspect
 import math
 import re
-import shutil
 import threading
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from keras_capsule_poe.cards import (
     model_card,
     takes_any_size,
     write_card,
-    write_sums,
 )
 from keras_capsule_poe.errors import first_line
 from keras_capsule_poe.io.atomic import atomic_write, write_next
@@ -56,10 +54,8 @@ def export_saved_model(model, folder, card, options=None, version=None, pictures
                 name: described(signature(model, model.ENDPOINTS[name]), found.structured_outputs)
                 for name, found in traced.items()
             }
-            for picture in pictures:
-                shutil.copy(picture, temporary)
-            write_card(temporary, {**model_card(model), "calls": calls, "options": options, **card})
-            write_sums(temporary)
+            whole = {**model_card(model), "calls": calls, "options": options, **card}
+            write_card(temporary, whole, pictures)
 
         if version is None:
             return write_next(folder, fill, lambda: str(max(versions(folder), default=0) + 1))
