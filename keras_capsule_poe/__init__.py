@@ -7,7 +7,7 @@ TensorFlow's start-up messages are off, unless TF_CPP_MIN_LOG_LEVEL is set.
 
 import importlib
 
-from keras_capsule_poe import _registration, _startup
+from keras_capsule_poe import _startup
 
 __version__ = "0.2.0"
 
@@ -99,7 +99,7 @@ _NAMES_OF_KERAS = {"callbacks", "layers", "losses", "metrics", "models"}
 
 __all__ = [*_MODULE_OF, *(name for name in _MODULES if name not in _NAMES_OF_KERAS)]
 
-_registration.register_with_keras([f"{__name__}.{module}" for module in _HOMES])
+_startup.register_with_keras([f"{__name__}.{module}" for module in _HOMES])
 
 
 def import_all():

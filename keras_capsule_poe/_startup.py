@@ -1,9 +1,13 @@
-"""Import of TensorFlow without its start-up lines, which are for its developers.
+"""Imports of TensorFlow without its start-up lines, and of this package's classes after Keras.
 
-Lines of another kind, and all lines of an import that fails, are shown.
+The lines are for the developers of TensorFlow. Those of another kind, and all lines of an import
+that fails, are shown. Keras finds the classes of a saved model only if their modules are imported.
+These modules import TensorFlow, which takes seconds, so `import keras_capsule_poe` must not.
 """
 
 import contextlib
+import functools
+import importlib
 import importlib.abc
 import importlib.util
 import logging
@@ -27,7 +31,7 @@ def prepare():
     """Make the import of TensorFlow quiet, unless it is done or its log level was chosen."""
     if "tensorflow" in sys.modules or os.environ.setdefault(LEVEL, "3") != "3":
         return
-    sys.meta_path.insert(0, _Quiet())
+    sys.meta_path.insert(0, _Inside("tensorflow", without_known_lines))
     logging.getLogger("tensorflow").addFilter(_is_of_use)
 
 
@@ -37,11 +41,45 @@ def _is_of_use(record):
     return not ("triggered tf.function retracing" in text and "TensorFlowTrainer" in text)
 
 
-class _Quiet(importlib.abc.MetaPathFinder):
-    """Import hook that imports TensorFlow without its start-up lines."""
+def register_with_keras(modules):
+    """Import `modules`, which register their classes, now or right after Keras is imported."""
+    if "keras" in sys.modules:
+        _import(modules)
+    else:
+        sys.meta_path.insert(0, _Inside("keras", functools.partial(_followed_by, modules)))
+
+
+def _import(modules):
+    for module in modules:
+        importlib.import_module(module)
+
+
+@contextlib.contextmanager
+def _followed_by(modules):
+    """Context that imports modules at its end."""
+    # A module of this package that imports Keras registers its classes itself.
+    package = f"{__name__.rpartition('.')[0]}."
+    is_needed = not any(module.startswith(package) for module in _loading())
+    yield
+    if is_needed:
+        _import(modules)
+
+
+def _loading():
+    """Yield the names of the modules whose import is in progress."""
+    for name, module in list(sys.modules.items()):
+        if getattr(getattr(module, "__spec__", None), "_initializing", False):
+            yield name
+
+
+class _Inside(importlib.abc.MetaPathFinder):
+    """Import hook that imports a package inside of a context."""
+
+    def __init__(self, package, context):
+        self.package, self.context = package, context
 
     def find_spec(self, name, path=None, target=None):
-        if name != "tensorflow":
+        if name != self.package:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -49,11 +87,11 @@ class _Quiet(importlib.abc.MetaPathFinder):
             return None
         run = spec.loader.exec_module
 
-        def run_quietly(module):
-            with without_known_lines():
+        def run_inside(module):
+            with self.context():
                 run(module)
 
-        spec.loader.exec_module = run_quietly
+        spec.loader.exec_module = run_inside
         return spec
 
 

@@ -100,7 +100,7 @@ def imported(path):
 # For every package: `_types` and `_keywords` hold names of types alone, `keras_private` private
 # names of Keras.
 ANYWHERE = {"__version__", "_keywords", "_types", "former_names", "keras_private"}
-OUTSIDE = {"__init__", "_registration", "_startup", "_types", "keras_private", "models.__init__"}
+OUTSIDE = {"__init__", "_startup", "_types", "keras_private", "models.__init__"}
 
 
 def test_every_package_is_in_the_table():
