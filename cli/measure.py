@@ -194,16 +194,6 @@ def write(path, metrics):
         echo(f"Wrote {path}")
 
 
-def _former(name, instead):
-    """Return a hidden option that names the command which does its work now."""
-
-    def refuse(context, parameter, value):
-        if value is not None:
-            raise click.UsageError(f"evaluate has no --{name} any more: use {instead}")
-
-    return option(f"--{name}", hidden=True, expose_value=False, callback=refuse)
-
-
 @click.command()
 @options.model_option
 @metric_options
@@ -211,10 +201,6 @@ def _former(name, instead):
 @options.json_option
 @options.data_options
 @options.seed_option
-@_former("also", "capspoe compare MODEL_DIR MODEL_DIR ...")
-@_former("against", "capspoe compare MODEL_DIR MODEL_DIR")
-@_former("ensemble", "capspoe compare MODEL_DIR MODEL_DIR ...")
-@_former("page", "capspoe report --metrics FILE")
 @guarded
 def evaluate(
     model_dir, limit, crops, pairs, json_path, seed, samples, baselines, vae_seconds, probe_images,

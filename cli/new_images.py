@@ -7,7 +7,7 @@ import os
 import click
 
 from keras_capsule_poe.cli import options
-from keras_capsule_poe.cli.options import COUNT, FILE, NamedPath, option
+from keras_capsule_poe.cli.options import COUNT, NamedPath, option
 from keras_capsule_poe.cli.terminal import echo, guarded
 from keras_capsule_poe.errors import BadUse, DataError, RunFailed
 from keras_capsule_poe.io.text import class_word, printable
@@ -16,12 +16,6 @@ from keras_capsule_poe.io.text import class_word, printable
 _AT_ONCE = 500
 # Images for which a graph takes longer to trace than it saves.
 _FEW = 16
-
-
-def _check_arrays(context, parameter, path):
-    if path is not None and path.suffix.lower() != ".npz":
-        raise click.BadParameter(f"must end in .npz. Received: {path}")
-    return options.place_checker(context, parameter, path)
 
 
 _common = options.together(
@@ -64,14 +58,12 @@ def classify(files, model_dir, invert, top, as_json):
 
 @click.command()
 @_common
-@option(
-    "--out",
-    type=FILE,
-    callback=_check_arrays,
-    help="Write the codes to an .npz file: `capsules` (N, J, E), `probabilities` (N, J) and "
-    "`files` (N,).",
+@options.out_option(
+    None,
+    (".npz",),
+    "Write the codes to an .npz file: `capsules` (N, J, E), `probabilities` (N, J) and `files` "
+    "(N,).",
 )
-@options.force_option
 @guarded
 def encode(files, model_dir, invert, top, as_json, out):
     """Print the most probable capsules of images, and write their codes.
@@ -94,7 +86,9 @@ def encode(files, model_dir, invert, top, as_json, out):
                 kept[name].append(row[name])
     _show(rows, len(images), top, as_json, "capsule {}".format, about)
     if kept["files"]:
-        _write(out, kept)
+        import numpy as np
+
+        options.write_arrays(out, {name: np.stack(rows) for name, rows in kept.items()})
         echo(f"Wrote {out}", err=as_json)
 
 
@@ -193,13 +187,3 @@ def _show(rows, images, top, as_json, word, about):
         raise errors[0]
     if errors:
         raise RunFailed(f"{len(errors)} of {images} images could not be read.")
-
-
-def _write(out, kept):
-    """Write lists of arrays as .npz."""
-    import numpy as np
-
-    from keras_capsule_poe.io.atomic import atomic_write
-
-    with atomic_write(out, suffix=".npz") as temporary:
-        np.savez_compressed(temporary, **{name: np.stack(rows) for name, rows in kept.items()})

@@ -94,7 +94,7 @@ force_option = option(
 )
 
 
-def out_option(default, kinds):
+def out_option(default, kinds, text="File to write."):
     """Return the option of the file to write, whose name ends in one of `kinds`."""
 
     def check(context, parameter, path):
@@ -102,7 +102,7 @@ def out_option(default, kinds):
             raise click.BadParameter(f"must end in {' or '.join(kinds)}. Received: {path}")
         return place_checker(context, parameter, path)
 
-    out = option("--out", type=FILE, default=default, callback=check, help="File to write.")
+    out = option("--out", type=FILE, default=default, callback=check, help=text)
     return together(out, force_option)
 
 
@@ -414,3 +414,13 @@ def first_images(images, n):
     if len(images) < n:
         echo(f"There are {len(images)} test images, not {n}.")
     return images.head(n)
+
+
+def write_arrays(out, arrays):
+    """Write a dict of arrays as .npz."""
+    import numpy as np
+
+    from keras_capsule_poe.io.atomic import atomic_write
+
+    with atomic_write(out, suffix=".npz") as temporary:
+        np.savez_compressed(temporary, **arrays)

@@ -114,7 +114,7 @@ def sample(
             check_grid(out, 2 + steps // every, n, model.image_shape)
         states = _chain(model, test, n, steps, every, CHAINS[mode], seed, burn_in)
         if as_arrays:
-            _write_arrays(out, states)
+            options.write_arrays(out, states)
         elif plain:
             save_grid(out, list(states["images"]))
         else:
@@ -122,7 +122,8 @@ def sample(
     elif as_arrays:
         drawn = model.sample(n or 64, seed, mode, domain, capsule)
         # The arrays of an .npz have the name `capsule` for what `Samples` calls `index`.
-        _write_arrays(out, {"capsule" if k == "index" else k: v for k, v in drawn.items()})
+        arrays = {"capsule" if k == "index" else k: v for k, v in drawn.items()}
+        options.write_arrays(out, arrays)
     else:
         mode, domain = model.resolve_mode(mode, domain)
         columns = model.modes[mode].columns if capsule is None else _CAPSULE_COLUMNS
@@ -162,16 +163,6 @@ def _chain(model, test, n, steps, every, kind, seed, burn_in):
     states = chain_arrays(model, x, steps, every, kind, seed, burn_in)
     echo(f"States after {', '.join(map(str, states['step']))} steps")
     return states
-
-
-def _write_arrays(out, arrays):
-    """Write a dict of arrays as .npz."""
-    import numpy as np
-
-    from keras_capsule_poe.io.atomic import atomic_write
-
-    with atomic_write(out, suffix=".npz") as temporary:
-        np.savez_compressed(temporary, **arrays)
 
 
 @click.command()

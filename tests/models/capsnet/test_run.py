@@ -190,9 +190,6 @@ def test_models_are_compared_and_former_options_say_so(capspoe, done, folder, tm
     new = json.loads(path.read_text())
     assert new["mcnemar"][twin.name] == {"only_this_right": 0, "only_other_right": 0, "p": 1}
     assert "\nMcNemar's test\n" in found.output
-    for former in ("also", "against", "ensemble", "page"):
-        said = done("evaluate", f"--{former}", twin, code=2)
-        assert f"evaluate has no --{former} any more: use capspoe " in said
     said = done("evaluate", "--controls", "plain", code=2)
     assert "`plain` is a former name: use `simple`." in said and "--baselines needs" in said
 
