@@ -197,11 +197,7 @@ class Router:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "route" in vars(cls):
-            raise TypeError(
-                "A router must say how it routes in `iterations` or `compete`, which training "
-                f"uses, too. Received: {cls.__name__}, which overrides `route`"
-            )
+        refuse_route(cls, "A router must say how it routes in `iterations` or `compete`")
 
     def route(self, x):
         """Route input capsules.
@@ -283,6 +279,14 @@ class Router:
     def _softmax(self, logits):
         options, total = self._options, self._numbers.coefficient_sum
         return self.maps.softmax(logits, options.softmax_over, total, options.leaky)
+
+
+def refuse_route(cls, rule):
+    """Raise `TypeError` if a class overrides `route`; `rule` says what it may override."""
+    if "route" in vars(cls):
+        raise TypeError(
+            f"{rule}, which training uses, too. Received: {cls.__name__}, which overrides `route`"
+        )
 
 
 def numbers_of(kernel, options, bias, inputs):

@@ -27,6 +27,40 @@ from keras_capsule_poe.former_names import with_former_names
 USUAL_INPUTS = 32
 
 
+class _Parents:
+    """Mixin for layers of J capsules of E dimensions over all inputs (B, I, D)."""
+
+    shared_weights = False
+
+    def compute_mask(self, inputs, previous_mask=None):
+        # No output capsule is padding.
+        return None
+
+    def compute_output_shape(self, input_shape):
+        self.checked_shape(input_shape)
+        return (input_shape[0], self.capsules, self.dim)
+
+    def checked_shape(self, input_shape):
+        """Return I, None if weights are shared and it may be unknown, and D."""
+        shape = tuple(input_shape)
+        sizes = shape[2:] if self.shared_weights else shape[1:]
+        if len(shape) != 3 or None in sizes or 0 in sizes:
+            hint = "PrimaryCapsules or Reshape makes them"
+            if len(shape) == 3 and shape[2] is not None and isinstance(self, RoutingLayer):
+                hint = "`shared_weights=True` allows any number of capsules"
+            raise ValueError(
+                f"{type(self).__name__} needs capsules of shape (batch, capsules, dim) with all "
+                f"sizes but the batch known and above zero; {hint}. Received: input_shape={shape}"
+            )
+        return shape[1:]
+
+    def route_masked(self, inputs, mask, *arguments):
+        """Return the `Routing` of inputs that do not vote where a mask (B, I) is False."""
+        mask = ops.cast(mask, "bool")
+        c, z = self.route(without_padding(inputs, mask), *arguments)
+        return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
+
+
 def without_padding(inputs, mask):
     """Return inputs (B, I, D) with zeros where a mask (B, I) is False: they cast no votes."""
     return ops.where(mask[:, :, None], inputs, ops.zeros_like(inputs))
@@ -34,7 +68,7 @@ def without_padding(inputs, mask):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
-class RoutingLayer(Configured, keras.layers.Layer):
+class RoutingLayer(_Parents, Configured, keras.layers.Layer):
     """Fully connected capsules with dynamic routing.
 
     `z_j = a_j + sum_i c_ij W_ij x_i` and `x_j = squash(z_j)`. The coupling coefficients c_ij depend
@@ -129,7 +163,7 @@ class RoutingLayer(Configured, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        inputs, dim = self._checked_shape(input_shape)
+        inputs, dim = self.checked_shape(input_shape)
         axes = {2: dim} if self.shared_weights else {1: inputs, 2: dim}
         self.input_spec = keras.layers.InputSpec(ndim=3, axes=axes)
         self._inputs = inputs
@@ -193,10 +227,6 @@ class RoutingLayer(Configured, keras.layers.Layer):
         more = {} if mask is None else {"mask": mask}
         return ops.cast(self.units.mean(self.route(inputs, **more).z), self.compute_dtype)
 
-    def compute_mask(self, inputs, previous_mask=None):
-        # No output capsule is padding.
-        return None
-
     def route(
         self, inputs: Tensor, coefficients: Tensor | None = None, mask: Tensor | None = None
     ) -> Routing:
@@ -210,14 +240,13 @@ class RoutingLayer(Configured, keras.layers.Layer):
         if coefficients is not None:
             one_of("coefficients", coefficients, ("uniform",))
             options, bias = replace(options, routing_iterations=1), None
-        if mask is not None:
+        if mask is not None and options.softmax_over == "inputs":
+            # The fused form has one number of inputs for all images.
             mask = ops.cast(mask, "bool")
-            inputs = without_padding(inputs, mask)
-            if options.softmax_over == "inputs":
-                # The fused form has one number of inputs for all images.
-                return self.router(options, bias, number, mask).route(inputs)
-            c, z = self.route(inputs, coefficients)
-            return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
+            router = self.router(options, bias, number, mask)
+            return router.route(without_padding(inputs, mask))
+        if mask is not None:
+            return self.route_masked(inputs, mask, coefficients)
         if self.implementation == "fused" and self._is_standard:
             kernel = ops.cast(self.kernel, self.compute_dtype)
             more = {"hidden_bias": self.bias, "shared": self.shared_weights}
@@ -265,23 +294,6 @@ class RoutingLayer(Configured, keras.layers.Layer):
         rows = ops.reshape(rows, (self.capsules, self.dim, *x.shape[1:]))
         self.kernel.assign(ops.transpose(rows, (2, 0, 1, 3)))
 
-    def compute_output_shape(self, input_shape):
-        self._checked_shape(input_shape)
-        return (input_shape[0], self.capsules, self.dim)
-
-    def _checked_shape(self, input_shape):
-        shape = tuple(input_shape)
-        sizes = shape[2:] if self.shared_weights else shape[1:]
-        if len(shape) != 3 or None in sizes or 0 in sizes:
-            hint = "PrimaryCapsules or Reshape makes them"
-            if len(shape) == 3 and shape[2] is not None:
-                hint = "`shared_weights=True` allows any number of capsules"
-            raise ValueError(
-                f"{type(self).__name__} needs capsules of shape (batch, capsules, dim) with all "
-                f"sizes but the batch known and above zero; {hint}. Received: input_shape={shape}"
-            )
-        return shape[1:]
-
     @classmethod
     def from_config(cls, config):
         if config.get("coefficient_sum", 1.0) is None:  # written by older versions
@@ -299,7 +311,7 @@ def _limited(x, most):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
-class SelfAttentionRouting(Configured, keras.layers.Layer):
+class SelfAttentionRouting(_Parents, Configured, keras.layers.Layer):
     """Fully connected capsules with self-attention routing, which needs no iterations.
 
     `z_j = sum_i (p_ij + b_ij) W_ij x_i`, with `p_i` the softmax over the outputs of the agreement
@@ -358,8 +370,7 @@ class SelfAttentionRouting(Configured, keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        self.compute_output_shape(input_shape)
-        _, inputs, dim = input_shape
+        inputs, dim = self.checked_shape(input_shape)
         self.input_spec = keras.layers.InputSpec(ndim=3, axes={1: inputs, 2: dim})
         # The exponential squash keeps short vectors, and attention saturates at long ones.
         start = {"selected": self._selected(inputs), "target": 0.3}
@@ -384,10 +395,6 @@ class SelfAttentionRouting(Configured, keras.layers.Layer):
     def call(self, inputs, mask=None):
         return ops.cast(exponential_squash(self.route(inputs, mask).z), self.compute_dtype)
 
-    def compute_mask(self, inputs, previous_mask=None):
-        # No output capsule is padding.
-        return None
-
     def route(self, inputs, mask=None):
         """Return `Routing(coefficients, z)`, (B, I, J) and (B, J, E), of inputs (B, I, D).
 
@@ -396,9 +403,7 @@ class SelfAttentionRouting(Configured, keras.layers.Layer):
         # Agreements are squares of them.
         inputs = _limited(inputs, 1e15)
         if mask is not None:
-            mask = ops.cast(mask, "bool")
-            c, z = self.route(without_padding(inputs, mask))
-            return Routing(c * ops.cast(mask, c.dtype)[:, :, None], z)
+            return self.route_masked(inputs, mask)
         kernel = ops.cast(self.kernel, self.compute_dtype)
         if self.routing == "uniform":
             return self._uniform(at_least_float32(inputs), at_least_float32(kernel))
@@ -412,12 +417,3 @@ class SelfAttentionRouting(Configured, keras.layers.Layer):
         # Constant coefficients can be folded into the maps.
         z = EinsumMaps(kernel * share[:, :, None, None]).equal_up(ops.cast(x, kernel.dtype))
         return Routing(ops.broadcast_to(share, (ops.shape(x)[0], *share.shape)), z)
-
-    def compute_output_shape(self, input_shape):
-        shape = tuple(input_shape)
-        if len(shape) != 3 or not all(shape[1:]):
-            raise ValueError(
-                "SelfAttentionRouting needs capsules of shape (batch, capsules, dim) with all "
-                f"sizes but the batch known and above zero. Received: input_shape={shape}"
-            )
-        return (shape[0], self.capsules, self.dim)

@@ -10,6 +10,7 @@ from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.divergence import chain_step, contrastive_divergence, decoder_rule
 from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction, length
+from keras_capsule_poe.core.routing import refuse_route
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CAPSULES, CapsuleUnits, check_units, free_energy
 from keras_capsule_poe.errors import BadUse
@@ -66,11 +67,7 @@ class CapsulePoE(RoutingLayer):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        if "route" in vars(cls):
-            raise TypeError(
-                "Experts must say how they route in `router_class` or `router`, which training "
-                f"uses, too. Received: {cls.__name__}, which overrides `route`"
-            )
+        refuse_route(cls, "Experts must say how they route in `router_class` or `router`")
 
     def __init__(
         self,
