@@ -7,6 +7,7 @@ point's name is the model's name, its value the location `module:Class`. The cla
 the help of `capspoe train` is quick.
 """
 
+import functools
 from importlib import metadata
 from typing import Any
 
@@ -19,6 +20,8 @@ MODELS, SETTINGS = "keras_capsule_poe.models", "keras_capsule_poe.settings"
 _registered: dict[str, Any] = {}
 
 
+# A command asks for them several times, and all packages that are installed are read.
+@functools.cache
 def _points(group):
     """Return the entry points of a group by name; those of this package come first."""
     found = metadata.entry_points(group=group)
@@ -34,9 +37,8 @@ def _points(group):
         raise ConfigError(
             f"Another package names its model {min(taken)!r} like one of this package."
         )
-    names = [DEFAULT, *(point.name for point in (*ours, *others))]
-    points = {point.name: point for point in (*ours, *others)}
-    return {name: points[name] for name in names if name in points}
+    every = sorted((*ours, *others), key=lambda point: point.name != DEFAULT)
+    return {point.name: point for point in every}
 
 
 def names() -> list[str]:
@@ -84,7 +86,10 @@ def model_class(name: str) -> Any:
     """
     if name in _registered:
         return _registered[name]
-    return _known(name, _points(MODELS)).load()
+    if name not in _points(MODELS):
+        listed = ", ".join(names())
+        raise ConfigError(f"There is no model {name!r}.{meant(name, names())} There are {listed}.")
+    return _points(MODELS)[name].load()
 
 
 def settings_class(name):
@@ -132,10 +137,3 @@ def untrained(settings: Any) -> Any:
     False
     """
     return model_class(settings.MODEL).of(settings)
-
-
-def _known(name, points):
-    if name not in points:
-        listed = ", ".join(names())
-        raise ConfigError(f"There is no model {name!r}.{meant(name, names())} There are {listed}.")
-    return points[name]

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from PIL import Image
 
 import keras_capsule_poe as kcp
+from keras_capsule_poe import registry
 
 TRAIN = ("train", "--model", "toy", "--dataset", "digits", "--limit", "200", "--axes-epochs", "40")
 TRAIN += ("--deterministic", "--seed", "3", "--checkpoint-seconds", "0.05")
@@ -51,8 +52,10 @@ def capspoe(plugin):
         return result.output
 
     sys.path.insert(0, str(plugin))
+    registry._points.cache_clear()
     yield run
     sys.path.remove(str(plugin))
+    registry._points.cache_clear()
 
 
 @pytest.fixture(scope="module")
