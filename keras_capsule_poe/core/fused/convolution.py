@@ -270,7 +270,7 @@ def convolve(x, kernel, strides=1, padding="valid", fast=False, limits=None):
     x, kernel = ops.convert_to_tensor(x), ops.convert_to_tensor(kernel)
     before, after = _padding(x.shape[1:3], kernel.shape[:2], strides, padding)
     sizes = [a + size + b for a, size, b in zip(before, x.shape[1:3], after) if size]
-    quick = _fast(x, kernel.shape, sizes, strides, limits) if fast and len(sizes) == 2 else None
+    quick = _quick(x, kernel.shape, sizes, strides, limits) if fast else None
     if quick is None:
         return ops.conv(x, kernel, strides=strides, padding=padding, data_format="channels_last")
     around = ((0, 0), *zip(before, after), (0, 0))
@@ -283,7 +283,7 @@ def transposed(y, kernel, strides=1, fast=False, limits=None):
     if fast and None not in y.shape[1:3] and on_processor() and pays(kernel.shape, strides):
         return _in_full(lay_down, y, kernel)
     sizes = [strides * (size - 1) + k for size, k in zip(y.shape[1:3], kernel.shape[:2]) if size]
-    quick = _fast(y, kernel.shape, sizes, strides, limits) if fast and len(sizes) == 2 else None
+    quick = _quick(y, kernel.shape, sizes, strides, limits) if fast else None
     if quick is None or strides > min(kernel.shape[:2]):
         return ops.conv_transpose(
             y, kernel, strides=strides, padding="valid", data_format="channels_last"
@@ -291,29 +291,24 @@ def transposed(y, kernel, strides=1, fast=False, limits=None):
     return _in_full(quick.transpose, y, kernel)
 
 
-def _fast(x, kernel_shape, sizes, strides, limits):
-    dtype = keras.backend.standardize_dtype(x.dtype)
-    return _quick(sizes, kernel_shape, strides, dtype, limits)
-
-
-def _quick(sizes, kernel_shape, strides, dtype, limits=None):
-    if not on_processor():
+def _quick(x, kernel_shape, sizes, strides, limits):
+    """Return the `FastConvolution` for tensors like x of known sizes, or None."""
+    if len(sizes) != 2 or not on_processor():
         return None
-    limits = limits or (HALF if _is_half(dtype) else SINGLE)
+    limits = limits or (HALF if _is_half(x) else SINGLE)
     return fast_convolution(tuple(sizes), tuple(kernel_shape), strides, limits)
 
 
-def _is_half(dtype):
-    return dtype in ("bfloat16", "float16")
+def _is_half(x):
+    return keras.backend.standardize_dtype(x.dtype) in ("bfloat16", "float16")
 
 
 def _in_full(function, x, kernel):
     """Compute half precision in float32, because it has too few digits for the sums."""
-    dtype = keras.backend.standardize_dtype(x.dtype)
-    if not _is_half(dtype):
+    if not _is_half(x):
         return function(x, kernel)
     y = function(ops.cast(x, "float32"), ops.cast(kernel, "float32"))
-    return ops.cast(y, dtype)
+    return ops.cast(y, x.dtype)
 
 
 def _padding(sizes, taps, strides, padding):

@@ -149,13 +149,11 @@ class SharedOutGradients(SharedOut):
                 f"Received: microbatch={value}, backend={backend!r}"
             )
         self._check_parts(f"microbatch={value}")
-        for layer in all_layers(self):
-            if isinstance(layer, keras.layers.BatchNormalization):
-                raise ValueError(
-                    "`microbatch` must be None where batches are normalised, which must be for "
-                    f"all of their images. Received: microbatch={value}, with the layer "
-                    f"{layer.name!r}"
-                )
+        for layer in _normalizations(self):
+            raise ValueError(
+                "`microbatch` must be None where batches are normalised, which must be for all of "
+                f"their images. Received: microbatch={value}, with the layer {layer.name!r}"
+            )
 
     def _check_parts(self, received):
         """Raise `ValueError` if parts of a batch do not make the step of the whole batch."""
@@ -204,9 +202,7 @@ class SharedOutGradients(SharedOut):
 
     def _check_moved(self, moved):
         """Raise `ValueError` if parts of a batch changed weights differently."""
-        kind = keras.layers.BatchNormalization
-        layers = [layer for layer in all_layers(self) if isinstance(layer, kind)]
-        known = {id(v) for layer in layers for v in layer.non_trainable_variables}
+        known = {id(v) for layer in _normalizations(self) for v in layer.non_trainable_variables}
         for variable in moved:
             # Random states advance once per batch. Moments of a batch are those of all devices.
             if keras.backend.is_float_dtype(variable.dtype) and id(variable) not in known:
@@ -261,11 +257,15 @@ class SharedOutGradients(SharedOut):
         return means, {"states": [scope.get_current_value(variable) for variable in states]}
 
 
+def _normalizations(model):
+    kind = keras.layers.BatchNormalization
+    return [layer for layer in all_layers(model) if isinstance(layer, kind)]
+
+
 @contextlib.contextmanager
 def _synchronized(model):
     """Context manager: synchronize batch normalization over devices."""
-    kind = keras.layers.BatchNormalization
-    layers = [layer for layer in all_layers(model) if isinstance(layer, kind)]
+    layers = _normalizations(model)
     before = [layer.synchronized for layer in layers]
     for layer in layers:
         layer.synchronized = True
