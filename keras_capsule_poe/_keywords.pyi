@@ -77,24 +77,26 @@ class ComputeSection(TypedDict, total=False):
     microbatch: int | None
     features_limit: float | str
 
-class CapsNetNames(TypedDict, total=False):
+class ClassifierNames(TypedDict, total=False):
     network: Literal["capsules", "cnn"]
     classes: int
-    coefficients: Literal["routed", "uniform"]
     routing_iterations: int
     optimizer: Literal["adam", "muon"]
     augmentation: Literal["none", "shift", "efficient", "flip", "cifar", "norb"]
     until_accuracy: float | None
     steps: int
-    learning_rate: float
     published_code: bool
     units: int | None
     learning_rate_schedule: Literal["cosine", "exponential"]
     decay_rate: float
     decay_steps: int | None
     ema_momentum: float | None
-    body: Literal["capsules", "efficient", "places"]
     types: int
+
+class CapsNetNames(ClassifierNames, total=False):
+    coefficients: Literal["routed", "uniform"]
+    learning_rate: float
+    body: Literal["capsules", "efficient", "places"]
     primary_dim: int
     dim: int
     agreement: Literal["dot", "cosine", "projection"]
@@ -109,24 +111,10 @@ class CapsNetSection(CapsNetNames, total=False):
     reconstruction_weight: float
     filters: int
 
-class MatrixNames(TypedDict, total=False):
-    network: Literal["capsules", "cnn"]
-    classes: int
+class MatrixNames(ClassifierNames, total=False):
     routing: Literal["em", "variational"]
-    routing_iterations: int
-    optimizer: Literal["adam", "muon"]
-    augmentation: Literal["none", "shift", "efficient", "flip", "cifar", "norb"]
-    until_accuracy: float | None
-    steps: int
     learning_rate: float | None
-    published_code: bool
-    units: int | None
-    learning_rate_schedule: Literal["cosine", "exponential"]
-    decay_rate: float
-    decay_steps: int | None
-    ema_momentum: float | None
     primary_types: int
-    types: int
     last_types: int
     size: int
     coordinates: bool

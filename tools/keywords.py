@@ -67,6 +67,10 @@ def typed_dict(name, bases, values):
     )
 
 
+def title_of(kind):
+    return kind.__name__.removesuffix("Settings").removesuffix("Part")
+
+
 class Sections:
     """Dicts of the sections of all models. Keys that need no section have a dict of their own."""
 
@@ -75,7 +79,7 @@ class Sections:
 
     def name(self, kind):
         """Return the name of the dict of a class of settings, after its source is there."""
-        title = kind.__name__.removesuffix("Settings").removesuffix("Part")
+        title = title_of(kind)
         if f"{title}Section" not in self.sources:
             short, bases = self.short.get(kind, {}), []
             rest, base = without(fields(kind), short), kind.__mro__[1]
@@ -84,9 +88,21 @@ class Sections:
                 rest = without(rest, fields(base))
             if short:
                 bases.append(f"{title}Names")
-                self.sources[f"{title}Names"] = typed_dict(f"{title}Names", (), short)
+                alike = self.names_alike(base)
+                own = without(short, alike)
+                named = [f"{title_of(base)}Names"] if alike else []
+                self.sources[f"{title}Names"] = typed_dict(f"{title}Names", named, own)
             self.sources[f"{title}Section"] = typed_dict(f"{title}Section", bases, rest)
         return f"{title}Section"
+
+    def names_alike(self, base):
+        """Return the short names that all classes derived from `base` have, after their source."""
+        kinds = [kind for kind in self.short if kind.__mro__[1] is base and base is not Part]
+        found = common_of([self.short[kind] for kind in kinds]) if len(kinds) > 1 else {}
+        if found:
+            title = f"{title_of(base)}Names"
+            self.sources.setdefault(title, typed_dict(title, (), found))
+        return found
 
 
 class Model:
