@@ -107,15 +107,12 @@ def test_a_fitted_model_is_saved_loaded_and_exported(fitted, x, tmp_path):
     np.testing.assert_allclose(found, model.encode(x[:5]).capsules, atol=1e-5)
 
 
-def test_an_unfitted_model_says_so_and_keeps_its_settings(tmp_path):
-    model = kcp.ProductOfExpertCapsules(preset="paper", seed=3, name="mine", **SMALL)
+def test_an_unfitted_model_says_so():
+    model = kcp.ProductOfExpertCapsules(**SMALL)
     with pytest.raises(BadUse, match=r"not trained yet. Call `fit\(images\)` first"):
         model.sample(3)
     with pytest.raises(BadUse, match="not trained yet"):
         model.predict(np.zeros((2, 28, 28, 1)))
-    again = kcp.ProductOfExpertCapsules.from_config(model.get_config())
-    assert again.settings.to_dict() == model.settings.to_dict()
-    assert again.settings.preset == "paper" and again.name == "mine"
 
 
 class Heard(keras.callbacks.Callback):
@@ -174,28 +171,6 @@ def test_images_of_any_form(x, kind):
     expected.fit(x, epochs=1, verbose=0)
     for one, other in zip(found.get_weights(), expected.get_weights()):
         np.testing.assert_array_equal(one, other)
-
-
-@pytest.mark.parametrize(
-    "images, words",
-    [
-        (np.zeros((9, 28, 28, 1), "int32"), "Received: .*dtype int32"),
-        (np.full((9, 28, 28, 1), 255.0), "Received: values from 255 to 255"),
-        (np.full((9, 28, 28, 1), np.nan), "Received: 7056 NaN values"),
-        (np.full((9, 28, 28, 1), -0.5), "Received: values from -0.5 to -0.5"),
-        (np.ones((9, 28, 28, 1), "uint8"), "of dtype uint8 must be in .*Received: values up to 1"),
-        (np.zeros((9, 28, 28, 4), "uint8"), "must have 1 or 2 or 3 channels"),
-        (np.zeros((9, 28), "uint8"), r"must have shape \(N, H, W, C\) or \(N, H, W\)"),
-        (np.zeros((9, 28, 28, 1), "uint8"), "8 equal images"),
-        (np.zeros((1, 28, 28, 1), "uint8"), "`x` must have at least two images"),
-    ],
-    ids=range(9),
-)
-def test_bad_images_are_refused_in_a_line(images, words):
-    model = kcp.ProductOfExpertCapsules(**SMALL)
-    with pytest.raises(DataError, match=words) as refused:
-        model.fit(images, verbose=0)
-    assert "\n" not in str(refused.value) and not model.is_fitted
 
 
 @pytest.mark.parametrize(

@@ -288,6 +288,13 @@ BAD = {
     "zeros and ones": (np.eye(28, dtype=int)[None], r"dtype int.*astype\('float32'\)"),
     "bytes": (np.full((9, 28, 28), 200), r"from 200 to 200.*astype\('uint8'\)"),
     "12 bits": (np.full((9, 28, 28), 4000), "from 4000 to 4000. Divide them"),
+    "floats of bytes": (np.full((9, 28, 28, 1), 255.0), "Received: values from 255 to 255"),
+    "NaN": (np.full((9, 28, 28, 1), np.nan), "Received: 7056 NaN values"),
+    "negative": (np.full((9, 28, 28, 1), -0.5), "Received: values from -0.5 to -0.5"),
+    "ones": (np.ones((9, 28, 28, 1), "uint8"), "of dtype uint8 must be in .*values up to 1"),
+    "four channels": (np.zeros((9, 28, 28, 4), "uint8"), "must have 1 or 2 or 3 channels"),
+    "rows": (np.zeros((9, 28), "uint8"), r"must have shape \(N, H, W, C\) or \(N, H, W\)"),
+    "equal": (np.zeros((9, 28, 28, 1), "uint8"), "8 equal images"),
     "masked": (np.ma.masked_equal(np.eye(28)[None], 1), "must have no masked values"),
 }
 

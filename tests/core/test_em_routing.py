@@ -14,9 +14,14 @@ import tensorflow as tf
 from scipy.special import expit, softmax
 from scipy.stats import norm
 
-from keras_capsule_poe.functions import EMOptions, ReceptiveFields, em_routing
+from keras_capsule_poe.functions import (
+    EMOptions,
+    ReceptiveFields,
+    VariationalOptions,
+    em_routing,
+    variational_routing,
+)
 from keras_capsule_poe.models.matrix_capsules.routing import (
-    activation_log_odds,
     e_step,
     em_steps,
     m_step,
@@ -29,6 +34,14 @@ GRIDS = pytest.mark.parametrize(
     "height, width, kernel, strides",
     [(5, 4, 3, 1), (5, 6, 3, 2), (4, 3, 2, 2), (3, 4, None, 1), (1, 1, 1, 1), (6, 5, 2, 3)],
 )
+
+
+# What variational routing has in common with it is tested here.
+RULES = {
+    "em": (em_routing, EMOptions(inverse_temperature=1.0, schedule="linear")),
+    "variational": (variational_routing, VariationalOptions()),
+}
+BOTH_RULES = pytest.mark.parametrize("rule", RULES)
 
 
 def windows(height, width, kernel, strides):
@@ -122,11 +135,13 @@ def test_it_is_the_procedure_child_by_child(height, width, kernel, strides):
             np.testing.assert_allclose(assignment[slot], share, **CLOSE)
 
 
-def test_shares_of_a_child_sum_to_one_over_all_that_see_it():
+@BOTH_RULES
+def test_shares_of_a_child_sum_to_one_over_all_that_see_it(rule):
+    route, options = RULES[rule]
     fields = ReceptiveFields(6, 5, kernel_size=3, strides=2)
     votes, _, betas = problem(0, windows(6, 5, 3, 2))
     a = np.ones(votes.shape[:4])
-    found = em_routing(votes, a, *betas, fields, EMOptions(inverse_temperature=1.0))
+    found = route(votes, a, *betas, fields, options)
     totals = np.zeros((2, 30, TYPES))
     for p, each in enumerate(fields.children):
         for k, child in enumerate(each):
@@ -189,29 +204,16 @@ def test_each_step_alone():
         np.testing.assert_allclose(logits[:, j], log_a[j] + density, **CLOSE)
 
 
-def test_costs_and_activations_are_as_written():
-    votes = np.array([[[1.0, -2.0]], [[3.0, -2.0]]])
-    clusters = m_step(np.array([[1.0], [0.5]]), np.array([0.5, 1.0]), votes, np.array([0.25]))
-    floor = EMOptions().variance_floor
-    np.testing.assert_allclose(clusters.mean, [[2, -2]], **CLOSE)
-    np.testing.assert_allclose(clusters.variance, [[1 + floor, floor]], **CLOSE)
-    np.testing.assert_allclose(
-        clusters.cost, [[0.25 + np.log(1 + floor) / 2, 0.25 + np.log(floor) / 2]], **CLOSE
-    )
-    total = 0.5 + np.log(1 + floor) / 2 + np.log(floor) / 2
-    found = activation_log_odds(clusters.cost, np.array([3.0]), 0.7)
-    np.testing.assert_allclose(found, [0.7 * (3 - total)], **CLOSE)
-
-
-def test_gradients_go_through_all_iterations():
+@BOTH_RULES
+def test_gradients_go_through_all_iterations(rule):
     """Autodiff through the iterations against differences, in float64."""
     fields = ReceptiveFields(3, 3, kernel_size=2)
     votes, a, betas = problem(4, windows(3, 3, 2, 1))
-    options = EMOptions(inverse_temperature=1.0, schedule="linear")
+    route, options = RULES[rule]
     weights = np.random.default_rng(5).normal(size=(2, 4, PARENTS, SIZE + 1))
 
     def value(*at):
-        pose, activation, _ = em_routing(*at, fields, options)
+        pose, activation, _ = route(*at, fields, options)
         found = tf.concat([pose, activation[..., None]], axis=-1)
         return tf.reduce_sum(found * weights)
 
@@ -228,7 +230,10 @@ def test_gradients_go_through_all_iterations():
         np.testing.assert_allclose(np.sum(slope * way), expected, rtol=1e-6)
 
 
-def test_what_lies_far_away_and_what_is_off_stays_finite():
+@BOTH_RULES
+def test_what_lies_far_away_and_what_is_off_stays_finite(rule):
+    route = RULES[rule][0]
+    options = EMOptions(inverse_temperature=1e3) if rule == "em" else VariationalOptions()
     fields = ReceptiveFields(3, 3, kernel_size=2)
     votes, a, betas = problem(7, windows(3, 3, 2, 1))
     for scale in (1e-20, 1e8):
@@ -236,7 +241,7 @@ def test_what_lies_far_away_and_what_is_off_stays_finite():
             at = [tf.constant(x, "float32") for x in (scale * votes, activation, *betas)]
             with tf.GradientTape() as tape:
                 tape.watch(at)
-                found = em_routing(*at, fields, EMOptions(inverse_temperature=1e3))
+                found = route(*at, fields, options)
                 loss = tf.reduce_sum(found.pose / scale) + tf.reduce_sum(found.activation)
             for x in (*found, *tape.gradient(loss, at)):
                 assert np.isfinite(x).all()

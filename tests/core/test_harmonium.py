@@ -180,23 +180,6 @@ def test_the_gradient_in_the_variances_needs_no_model_term(enumerated, centred):
 # 14: invariances
 
 
-def test_the_update_of_a_batch_is_the_mean_over_its_images(enumerated):
-    truth = machine(enumerated)
-    ours, x = truth.harmonium(), truth.sent(truth.draws(64, seed=1))
-    options = {
-        "hidden": ours.hidden,
-        "visible": ours.visible,
-        "hidden_bias": ours.hidden_bias,
-        "visible_bias": ours.visible_bias,
-        "cd_steps": 2,
-    }
-    whole = contrastive_divergence(ours.maps, x, **options)
-    single = [contrastive_divergence(ours.maps, x[i : i + 1], **options) for i in range(64)]
-    for part in ("gradient", "hidden_bias", "visible_bias"):
-        mean = np.mean([np.asarray(getattr(one, part)) for one in single], axis=0)
-        np.testing.assert_allclose(getattr(whole, part), mean, atol=1e-12)
-
-
 def flipped_updates(truth, centred):
     """The update of v and that of 1 - v with the parameters that go with it, signs restored."""
     v = truth.draws(20, seed=2)

@@ -309,18 +309,6 @@ def test_zero_vectors_give_finite_numbers_and_slopes(form):
     assert all(np.isfinite(gradient).all() for gradient in found)
 
 
-def test_inputs_of_shared_maps_may_be_any_number():
-    x, kernel, _ = problem("shared", seed=8)
-    call = tf.function(
-        lambda x: routed("shared", x, kernel, agreement="projection"),
-        input_signature=[tf.TensorSpec((None, None, D), "float64")],
-        autograph=False,
-    )
-    for inputs in (1, 4, 7):
-        expected = numpy_routing(x[:, :inputs], kernel, agreement="projection")
-        assert_close(call(x[:, :inputs]), expected)
-
-
 # Maps, options
 
 
@@ -385,14 +373,6 @@ def test_bad_options_are_refused(options, message):
     for form in ("reference", "fused"):
         with pytest.raises(ValueError, match=message):
             routed(form, x, kernel, **options)
-
-
-def test_numpy_numbers_are_taken():
-    options = RoutingOptions(
-        routing_iterations=np.int64(3), agreement_scale=np.float32(2), coefficient_sum=np.int32(3)
-    )
-    assert options == RoutingOptions(routing_iterations=3, agreement_scale=2.0, coefficient_sum=3.0)
-    assert type(options.routing_iterations) is int and type(options.coefficient_sum) is float
 
 
 def test_exponential_squash():

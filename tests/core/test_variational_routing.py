@@ -10,7 +10,6 @@ import warnings
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from scipy.special import digamma, expit, gammaln, multigammaln, softmax
 from scipy.stats import wishart
 from sklearn.cluster import KMeans
@@ -182,16 +181,6 @@ def test_each_update_is_the_maximum_of_the_bound(grid, options):
     assert np.all(np.diff(found) > -1e-9) and found[-1] - found[0] > 0.1
 
 
-def test_shares_of_a_child_sum_to_one_over_all_that_see_it():
-    fields = ReceptiveFields(5, 4, 3)
-    votes, a, betas = problem(fields)
-    r = np.asarray(variational_routing(votes, a, *betas, fields, PRIORS).assignment)
-    totals = np.zeros((20, TYPES))
-    for place, each in enumerate(fields.children):
-        np.add.at(totals, each, r[0, place].sum(axis=-1))
-    np.testing.assert_allclose(totals, 1, **CLOSE)
-
-
 def test_activations_are_of_the_entropy_that_is_expected():
     fields = ReceptiveFields(3, 3, 2)
     votes, a, (beta_u, beta_a) = problem(fields)
@@ -221,44 +210,6 @@ def test_its_steps_are_what_fewer_iterations_give():
         found = variational_routing(votes, a, *betas, fields, fewer)
         for ours, others in zip(steps[iterations - 1].routing, found, strict=True):
             np.testing.assert_array_equal(ours, others)
-
-
-def test_gradients_go_through_all_iterations():
-    """Autodiff through the iterations against differences, in float64."""
-    fields = ReceptiveFields(3, 3, 2)
-    votes, a, betas = problem(fields, seed=4)
-    weights = np.random.default_rng(5).normal(size=(1, 4, PARENTS, SIZE + 1))
-
-    def value(*at):
-        pose, activation, _ = variational_routing(*at, fields, VariationalOptions())
-        found = tf.concat([pose, activation[..., None]], axis=-1)
-        return tf.reduce_sum(found * weights)
-
-    at = [tf.constant(x) for x in (votes, a, *betas)]
-    with tf.GradientTape() as tape:
-        tape.watch(at)
-        loss = value(*at)
-    slopes, random, h = tape.gradient(loss, at), np.random.default_rng(6), 1e-6
-    for i, slope in enumerate(slopes):
-        way = random.normal(size=slope.shape)
-        above, below = ([*at[:i], at[i] + step * way, *at[i + 1 :]] for step in (h, -h))
-        expected = (value(*above) - value(*below)) / (2 * h)
-        # Central differences: an error of h^2, and rounding of 1e-16 / h.
-        np.testing.assert_allclose(np.sum(slope * way), expected, rtol=1e-6)
-
-
-def test_what_lies_far_away_and_what_is_off_stays_finite():
-    fields = ReceptiveFields(3, 3, 2)
-    votes, a, betas = problem(fields, seed=7)
-    for scale in (1e-20, 1e8):
-        for activation in (np.zeros_like(a), a):
-            at = [tf.constant(x, "float32") for x in (scale * votes, activation, *betas)]
-            with tf.GradientTape() as tape:
-                tape.watch(at)
-                found = variational_routing(*at, fields)
-                loss = tf.reduce_sum(found.pose / scale) + tf.reduce_sum(found.activation)
-            for x in (*found, *tape.gradient(loss, at)):
-                assert np.isfinite(x).all()
 
 
 @pytest.mark.parametrize(

@@ -165,14 +165,6 @@ def labelled(save, labels, **more):
     return load_images(save(images=images, labels=labels, **more), test_fraction=0.34)
 
 
-def test_labels_may_be_words(save):
-    for dtype in ["U", "S"]:
-        data = labelled(save, np.array(["dog", "cat", "dog", "cat", "cat", "dog"]).astype(dtype))
-        assert data.train.class_names == data.test.class_names == ("cat", "dog")
-        assert sorted([*data.train.labels, *data.test.labels]) == [0, 0, 0, 1, 1, 1]
-        assert sorted(data.test.labels) == [0, 1]
-
-
 def test_words_of_training_and_test_images_have_the_same_numbers(save):
     images = np.random.default_rng(0).integers(0, 256, (3, 9, 9), dtype="uint8")
     words = {"y_train": np.array(["b", "c", "b"]), "y_test": np.array(["c", "a", "c"])}
@@ -181,39 +173,8 @@ def test_words_of_training_and_test_images_have_the_same_numbers(save):
     assert data.train.labels.tolist() == [1, 2, 1] and data.test.labels.tolist() == [2, 0, 2]
 
 
-def test_labels_may_have_a_column_for_each_class(save):
-    for dtype in ["uint8", "float32", "bool"]:
-        one = labelled(save, np.eye(3, dtype=dtype)[[0, 1, 2, 0, 1, 2]])
-        assert sorted([*one.train.labels, *one.test.labels]) == [0, 0, 1, 1, 2, 2]
-        two = labelled(save, (1 - np.eye(3)).astype(dtype)[[0, 1, 2, 0, 1, 2]])
-        assert two.train.labels.shape == (4, 2)
-        assert sorted(map(tuple, [*two.train.labels, *two.test.labels])) == [
-            *2 * [(0, 1)], *2 * [(0, 2)], *2 * [(1, 2)],
-        ]  # fmt: skip
-
-
 def test_integers_may_have_names(save):
     names = np.array(["cat", "dog"])
     assert labelled(save, np.arange(6) % 2, class_names=names).train.class_names == ("cat", "dog")
     with pytest.raises(DataError, match="a string for each label from 0 to 2. Received: 2"):
         labelled(save, np.arange(6) % 3, class_names=names)
-
-
-def test_labels_that_cannot_be_used_are_refused(save):
-    for labels, words in [
-        ([[1, 0, 0], [1, 1, 0], [0, 1, 1]], "Received: 1 to 2 labels an image"),
-        ([[0, 0, 0], [1, 1, 0], [0, 1, 1]], "Received: 0 to 2 labels an image"),
-        ([[0.5, 0.5], [1, 0], [0, 1]], "zeros and ones with one column"),
-    ]:
-        with pytest.raises(DataError, match=words):
-            labelled(save, np.array(labels))
-
-
-def test_sorted_training_images_are_held_out_by_class(save):
-    images = np.random.default_rng(0).integers(0, 256, (60, 9, 9), dtype="uint8")
-    labels = np.repeat([0, 1, 2], 20)
-    data = load_images(save(x_train=images, y_train=labels, x_test=images[:3]))
-    assert sorted(data.hold_out(6).held_out.labels) == [0, 0, 1, 1, 2, 2]
-    known = {image.tobytes(): label for image, label in zip(images, labels)}
-    for image, label in zip(data.train.images, data.train.labels):
-        assert known[image.tobytes()] == label

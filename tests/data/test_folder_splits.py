@@ -222,24 +222,6 @@ def test_one_ground_for_training_and_test_images(tmp_path):
     assert np.array_equal(np.asarray(store.test.images), load_images(tmp_path).test.images)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "highest", "white"),
-    [("uint16", 4095, 4095), ("int32", 255, 255), ("uint16", 900, 1023)],
-)
-def test_images_of_many_bits_have_the_range_of_their_values(tmp_path, dtype, highest, white):
-    for i in range(4):
-        pixels = RANDOM.integers(0, highest + 1, (12, 12)).astype(dtype)
-        pixels[0, 0] = highest
-        Image.fromarray(pixels).save(tmp_path / f"{i}.tif")
-    data = load_images(tmp_path)
-    assert data.train.images.max() == round(255 * highest / white)
-    assert len(data.notes) == 1 and f"{white} is white" in data.notes[0]
-    assert load_images(tmp_path, max_value=65535).train.images.max() < 20
-    with pytest.raises(DataError, match=r"must hold integers in \[0, 100\]") as caught:
-        load_images(tmp_path, max_value=100)
-    assert caught.value.hint == "max_value"
-
-
 def test_the_limit_decides_about_colour_in_memory_and_on_disk(tmp_path):
     for i in range(12):
         write(tmp_path / f"{i:02}.png")

@@ -252,17 +252,6 @@ def test_a_link_to_nothing_in_a_split_is_reported(tmp_path):
     assert total(load_images(tmp_path, skip_broken=True)) == 16
 
 
-def test_integers_above_16_bits_have_a_remedy(tmp_path):
-    for i in range(4):
-        values = RANDOM.integers(0, 100_001, (8, 8)).astype("int32")
-        Image.fromarray(values).save(tmp_path / f"{i}.tif")
-    with pytest.raises(DataError, match="must hold integers") as caught:
-        load_images(tmp_path)
-    assert caught.value.hint == "max_value"
-    data = load_images(tmp_path, max_value=100_000)
-    assert data.train.images.max() > 200 and data.notes == ()
-
-
 def test_what_lies_beside_the_splits_is_named(tmp_path):
     for part in ("train", "test"):
         fill(tmp_path / part)

@@ -336,7 +336,7 @@ def test_refused_files_and_arguments(tmp_path, monkeypatch):
     for options, words in (
         ({"invert": "maybe"}, "`invert` must be auto, yes or no"),
         ({"background": "red"}, "`background` must be black or white"),
-        ({"image_size": 0}, "`image_size` must be a positive integer"),
+        ({"image_size": 0}, "`image_size` must be an integer or a pair"),
         ({"image_size": (1, 2, 3)}, "`image_size` must be"),
         ({"model": "mnist"}, "`model` must be a trained model"),
     ):
@@ -369,6 +369,7 @@ def deep(folder, *highest, dtype=np.uint16):
         ([300] * 4 + [65535] * 3, np.uint16, {}, 65535, "dark but for 3 of 7"),
         ([1] * 4, np.float32, {"max_value": 9}, 1, "`max_value` changes nothing for images of fl"),
         ([60000] * 4, np.uint16, {}, 65535, ""),
+        ([255] * 4, np.int32, {}, 255, "255 is white"),
         ([0, 0, 900, 900], np.uint16, {}, 1023, "up to 900: 1023 is white"),
     ],
 )

@@ -121,14 +121,6 @@ def test_epochs_follow_one_another_without_mixing(numbers):
     assert not np.array_equal(np.concatenate(got[:3]), np.concatenate(got[3:]))
 
 
-def test_a_resumed_stream_is_the_tail_of_the_full_one(numbers):
-    full = stream(numbers, batch_size=3, seed=1, epochs=4)
-    resumed = stream(numbers, batch_size=3, seed=1, first_epoch=2, epochs=4)
-    assert len(resumed) == 2 * steps_per_epoch(10, 3)
-    for a, b in zip(full[8:], resumed, strict=True):
-        assert np.array_equal(a, b)
-
-
 @pytest.mark.some(5)
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize(("epoch", "step"), [(0, 0), (0, 2), (1, 1), (1, 3), (3, 4), (4, 0)])

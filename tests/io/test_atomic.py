@@ -217,15 +217,16 @@ def test_the_programs_own_output_is_written_into(tmp_path, kind):
     assert (tmp_path / "stdout").is_symlink()
 
 
-def killed_process():
-    """The number of a process that runs no more."""
+@pytest.fixture(scope="module")
+def dead():
+    """The token of a process that runs no more."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    return process.pid
+    return f"{process.pid:06x}ab"
 
 
-def test_what_killed_processes_left_of_this_file_is_removed(tmp_path):
-    dead, alive = f"{killed_process():06x}ab", f"{os.getppid():06x}ab"
+def test_what_killed_processes_left_of_this_file_is_removed(tmp_path, dead):
+    alive = f"{os.getppid():06x}ab"
     own = f"{os.getpid():06x}zz".replace("zz", "cd")
     for name in (f".a.npz.{dead}.npz", f".a.npz.{dead}", f".a.npz.{own}", f".a.npz.{alive}.npz"):
         (tmp_path / name).touch()
@@ -322,14 +323,6 @@ def test_what_cannot_be_deleted_is_named(tmp_path, monkeypatch):
     with pytest.raises(RunFailed, match="Cannot delete .*a.*: .*Permission denied: .*['/][bc]'"):
         remove(tmp_path / "a")
     assert (tmp_path / "a" / "b" / "c").exists()
-
-
-@pytest.fixture(scope="module")
-def dead():
-    """The token of a process that runs no more."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return f"{process.pid:06x}ab"
 
 
 def test_whatever_killed_processes_were_writing_is_removed(tmp_path, dead):

@@ -1,8 +1,8 @@
 """Classifiers in Keras' own training loop: labels, weights, metrics, predictions, export.
 
 Rejected: weights (B, 1) that multiply errors (B,) to a matrix; metrics that get capsules; an
-accuracy of one for images without labels; a stop at the best accuracy that Keras cannot find;
-predictions that are capsules; and export that asks for a call that was made.
+accuracy of one for images without labels, or of two classes where one is named; a stop at the best
+accuracy that Keras cannot find; predictions that are capsules; and export that asks for a call.
 """
 
 import warnings
@@ -179,10 +179,14 @@ def test_metrics_in_micro_batches(capsnet, images, labels):
     }
 
 
-def test_the_accuracy_of_images_without_a_label():
+def test_all_labels_of_an_image_must_be_named_or_none():
     lengths = np.array([[0.3, 0.2], [0.3, 0.7], [0.6, 0.7], [0.6, 0.4]])
     labels = np.array([[0, 0], [0, 0], [1, 1], [1, 1]])
     assert np.asarray(named_rightly(labels, lengths)).tolist() == [1, 0, 1, 0]
+    lengths = np.array([[0.9, 0.8, 0.1], [0.9, 0.1, 0.8], [0.3, 0.3, 0.2]])
+    labels = np.array([[1, 1, 0], [1, 1, 0], [1, 0, 0]])
+    # The last is a tie, which names nothing.
+    assert np.asarray(named_rightly(labels, lengths)).tolist() == [1, 0, 0]
 
 
 def test_the_accuracy_of_one_class(capsnet, images):

@@ -211,23 +211,6 @@ def test_mean_and_gain_are_saved_with_the_weights(tmp_path):
     assert np.array_equal(again(features), model(features))
 
 
-def test_dynamic_batch_size():
-    layer = PrimaryCapsules(8)
-    layer.adapt([feature_maps()])
-
-    @tf.function(input_signature=[tf.TensorSpec([None, 3, 4, 6])])
-    def both(features):
-        x = layer(features)
-        return x, layer.to_features(x)
-
-    for n in (1, 7):
-        features = feature_maps(n)
-        x, again = both(features)
-        # The same operations in a graph.
-        np.testing.assert_allclose(x, layer(features), rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(again, features, rtol=0, atol=5e-5)
-
-
 def test_mixed_bfloat16():
     layer = PrimaryCapsules(8, dtype="mixed_bfloat16")
     layer.adapt([feature_maps()])
