@@ -173,6 +173,7 @@ def digits():
     return load_images("digits", image_size=(8, 8), limit=300, seed=3)
 
 
+@pytest.mark.long
 def test_an_interrupted_training_goes_on_bit_for_bit(stopped, folder, tmp_path):
     stopped(untrained(), tmp_path / "m", "rbm")
     assert list((tmp_path / "m" / "rbm" / "checkpoints").glob("step-*"))
