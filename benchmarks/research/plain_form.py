@@ -85,7 +85,7 @@ class Problem:
         self.judge = evaluation_classifier(ImageSet(images[rest], data.labels[rest]), folder)
         path = folder / "autoencoder.keras"
         if not path.exists():
-            _autoencoder(images[:IMAGES]).save(path)
+            autoencoder_of(registry.settings("capsules"), images[:IMAGES]).save(path)
         self.autoencoder = features.as_float32(keras.models.load_model(path, compile=False))
         kept = folder / "features.npz"
         if not kept.exists():
@@ -96,14 +96,14 @@ class Problem:
             self.train, self.held_out = stored["train"], stored["held_out"]
 
 
-def _autoencoder(images):
-    config = registry.settings("capsules")
+def autoencoder_of(config, images):
+    """An autoencoder of these settings, trained on images."""
     model = features.build_autoencoder(config, images.shape[1:])
     settings = config.autoencoder
     rate = features.autoencoder_optimizer(settings, len(images))
     model.compile(rate, "binary_crossentropy", jit_compile=False)
     epochs, steps = settings.schedule.over(len(images))
-    stream = batches(images, batch_size=settings.batch_size, seed=0, epochs=epochs)
+    stream = batches(images, batch_size=settings.batch_size, seed=config.seed, epochs=epochs)
     model.fit(stream, epochs=epochs, steps_per_epoch=steps, shuffle=False, verbose=0)
     return model
 
