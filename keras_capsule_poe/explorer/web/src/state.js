@@ -3,8 +3,9 @@
 const PLAIN = { view: "play", model: "" };
 
 export function read(hash) {
-  const found = new URLSearchParams(hash.replace(/^#/, ""));
-  return { ...PLAIN, ...Object.fromEntries(found) };
+  const found = { ...PLAIN, ...Object.fromEntries(new URLSearchParams(hash.replace(/^#/, ""))) };
+  // A link must not show the model of another site under this page's address.
+  return /^([\w-]+\/)?$/.test(found.model) ? found : { ...found, model: "" };
 }
 
 export function written(state) {

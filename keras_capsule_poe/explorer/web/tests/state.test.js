@@ -15,3 +15,9 @@ test("numbers of a bad address are zero", () => {
   for (const bad of ["-1", "1.5", "20", "x", undefined]) assert.equal(whole(bad, 20), 0);
   assert.equal(whole("19", 20), 19);
 });
+
+test("a model lies in a folder of the page", () => {
+  assert.equal(read("#model=beside/").model, "beside/");
+  for (const bad of ["http://a.example/", "//a.example/", "../m/", "/m/", "a/b/", "beside"])
+    assert.equal(read(`#model=${encodeURIComponent(bad)}`).model, "");
+});
