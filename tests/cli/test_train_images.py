@@ -38,8 +38,8 @@ def network(asked, tmp_path_factory):
 
 def test_classes_are_shown_and_kept(network, asked, tmp_path):
     _, folder, shown = network
-    line = "training/held-out/test images of 3 classes: cat 19/1/4, dog 19/1/4, eel 19/1/4"
-    assert shown.index(line) < shown.index("[1/2] capsnet")
+    # Counts of balanced classes say nothing.
+    assert "[1/2] capsnet" in shown and "cat 19/1/4" not in shown
     run = json.loads((folder / "run.json").read_text())
     assert run["class_names"] == list(CLASSES) and run["config"]["capsnet"]["classes"] == 3
     card = json.loads((folder / "1" / "model_card.json").read_text())
