@@ -264,14 +264,12 @@ def _check_span(context, parameter, span):
     help="Index of the capsule: alone, around its usual code, unless --image is given.  "
     "[default: the most probable one of the image]",
 )
-@option(
-    "--steps", type=click.IntRange(min=2), default=11, help="Number of values of each dimension."
-)
+@option("--steps", type=click.IntRange(min=2), default=11, help="Number of images of each row.")
 @option(
     "--span",
     type=float,
     callback=_check_span,
-    help="Each dimension moves from -SPAN to SPAN, at most 2. Generative models then restore the "
+    help="The code moves from -SPAN to SPAN, at most 2. Generative models then restore the "
     "length of the capsule; classifiers decode the moved capsule alone.  [default: 0.5, "
     "classifiers 0.25]",
 )
@@ -279,7 +277,7 @@ def _check_span(context, parameter, span):
     "--rows",
     type=COUNT,
     default=32,
-    help="Maximum number of dimensions. Those that change the image most come first.",
+    help="Maximum number of rows.",
 )
 @option(
     "--couplings",
@@ -292,9 +290,11 @@ def _check_span(context, parameter, span):
 @options.data_options
 @guarded
 def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, plain, look, **places):
-    """Vary the dimensions of one capsule, one at a time.
+    """Vary the image of one capsule, in one way by each row.
 
-    The picture has one row for each dimension. For models of neurons it shows instead how
+    The first rows change a property such as height or slant; R² says how much of it the code
+    explains. The other rows each move one dimension of the code; those that change the image most
+    come first. For models of neurons it shows instead how
     each neuron changes the image. With --couplings it shows how routing couples each image
     to the classes, with one row for each image.
     """
@@ -314,7 +314,9 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, plai
             why = "has no effect on a model of neurons, whose effects are shown."
             options.refuse_given(why, "steps", "span", "rows", "plain", "chosen")
             return _show_filters(out, model, capsule, look)
-        check_grid(out, min(rows, model.dim), steps, model.image_shape)
+        from keras_capsule_poe.directions import MOST
+
+        check_grid(out, min(rows, model.dim + MOST), steps, model.image_shape)
     from keras_capsule_poe.plotting import moved_capsule
 
     # Single capsules of some models generate images.
@@ -335,25 +337,25 @@ def traverse(out, model_dir, chosen, capsule, steps, span, rows, couplings, plai
     if capsule is not None and is_generative:
         _check_active(model, test, chosen[0], capsule)
     shown = test.images[chosen[0] : chosen[0] + 1]
-    moved = moved_capsule(model, capsule, shown, rows, steps, span)
+    named_by = None if is_generative else test
+    moved = moved_capsule(model, capsule, shown, rows, steps, span, named_by)
     _save(out, model, moved, span, f"of test image {chosen[0]}", plain, look)
 
 
 def _save(out, model, moved, span, where, plain, look):
-    """Write a picture with one row for each dimension that moves, and say so."""
-    from keras_capsule_poe.figures import dimension_names, image_figure, save_figure, span_labels
+    """Write a picture with one row for each change of a capsule, and say so."""
+    from keras_capsule_poe.figures import image_figure, save_figure, span_labels
     from keras_capsule_poe.io.pictures import save_grid
 
-    images, capsule, dimensions = moved
-    title = f"Capsule {capsule} {where}: one dimension moved in each row"
+    images, capsule, names = moved
+    title = f"Capsule {capsule} {where}: one change in each row"
     if plain:
         save_grid(out, images)
     else:
-        block = (images, dimension_names(dimensions), span_labels(span, images.shape[1]), None)
+        block = (images, names, span_labels(span, images.shape[1]), None)
         save_figure(out, image_figure([block], title, **look), model.image_shape[1])
     echo(f"Wrote {out}: {title}, from -{span:g} to +{span:g}")
-    if len(dimensions) < model.dim:
-        echo(f"Dimensions {', '.join(map(str, dimensions))} of {model.dim}")
+    echo(f"Rows: {'; '.join(names)}")
 
 
 def _show_filters(out, model, capsule, look):

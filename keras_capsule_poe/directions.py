@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_capsule_poe.core.arguments import capsule_given
 from keras_capsule_poe.core.labels import winners
+from keras_capsule_poe.data.arrays import known_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.data.preparation import is_dark_on_light
 from keras_capsule_poe.errors import BadUse
@@ -16,6 +17,8 @@ DRAWS = 400
 RIDGE = 0.1
 # With fewer codes, a regression says little.
 FEWEST = 40
+# Directions that explain less are not shown, nor more than so many.
+LEAST_R2, MOST = 0.3, 8
 
 
 class Direction(NamedTuple):
@@ -96,15 +99,15 @@ def ink_of(images):
 def codes_of_capsule(model, capsule, images=None, draws=DRAWS):
     """Return codes (N, E) of one capsule: of its own draws, or of the images that it wins."""
     if "single" in getattr(model, "modes", {}):
-        domain = model.modes["single"].domains[-1]
+        domain = (model.modes["single"].domains or (None,))[-1]
         drawn = model.draw_capsule(capsule, draws, 0, domain)["capsules"]
         return np.asarray(drawn)[:, capsule]
     if images is None:
         raise BadUse(
             "`images` must be given for a model that does not draw single capsules: their codes "
-            "are used in place of draws. Received: images=None."
+            "are used in place of draws. Received: images=None. Hint: give its test images."
         )
-    found = map_batches(model.encode, images)
+    found = map_batches(model.encode, known_images(images, model).images)
     won = winners(found["probabilities"]) == capsule
     return found["capsules"][won, capsule][:draws]
 
@@ -130,7 +133,9 @@ def directions(model: Any, capsule: int, images: Any = None) -> list[Direction]:
     Args:
         model: Model with capsules that can be decoded.
         capsule: Index of a capsule, from 0.
-        images: Array (N, H, W, C), for classifiers: codes of these images replace draws.
+        images: For models that draw no single capsules, such as classifiers: images whose codes
+            replace draws. An array (N, H, W, C) or (N, H, W), what `load_images` returns, or its
+            `test`.
 
     Returns:
         List of `Direction`, the best explained property first. It is empty if the capsule has too
@@ -147,13 +152,23 @@ def directions(model: Any, capsule: int, images: Any = None) -> list[Direction]:
     True
     """
     capsule = capsule_given(capsule, model.capsules)
-    codes = codes_of_capsule(model, capsule, images)
+    return directions_of(model, capsule, codes_of_capsule(model, capsule, images))
+
+
+def directions_of(model, capsule, codes):
+    """Return the `directions` of a capsule with codes (N, E)."""
     if len(codes) < FEWEST or codes.shape[1] < 2:
         return []
     if model.CODES == "ball":
         # Sliders turn a code and keep its length.
         codes = with_length(codes, np.linalg.norm(codes, axis=1).mean())
     return fitted(codes, properties(decoded(model, alone(codes, model.capsules, capsule))))
+
+
+def shown_directions(model, capsule, codes):
+    """Return those `directions` that a page or a figure shows: sliders, or rows."""
+    found = directions_of(model, capsule, codes)
+    return [each for each in found if each.r2 >= LEAST_R2][:MOST]
 
 
 def decoded(model, codes):

@@ -373,16 +373,20 @@ def plot_traversal(
     span: float = 0.5,
     **look: "Unpack[Look]",
 ) -> Any:
-    """Return a figure in which each row varies one dimension of a capsule.
+    """Return a figure in which each row varies one property of a capsule's images.
+
+    Rows with names, such as "height", move the code along its `directions`; R² says how much of
+    the property the code explains. Further rows move one dimension each.
 
     Args:
         model: `GenerativeModel`.
         capsule: Integer. None: the most probable capsule of the image, or 0 without one.
         image: Array (H, W, C), (H, W) or (1, H, W, C), whose code is varied. None: the usual code
             of the capsule, all others zero.
-        dimensions: Integer, the number of rows; those that change images most, in this order.
-        steps: Integer, the number of values of each dimension.
-        span: float, each dimension is moved from -span to span.
+        dimensions: Integer, the number of rows: named directions, the best explained first, then
+            dimensions, those that change images most first.
+        steps: Integer, the number of images of a row.
+        span: float, the code is moved from -span to span; capsules are shorter than 1.
         **look: See `Look`.
 
     Returns:
@@ -531,19 +535,14 @@ def plot_capsule(model: Any, capsule: int, *, seed: int = 0, **look: "Unpack[Loo
         rows = [samples[:steps], samples[steps:]]
         blocks.append((rows, None, None, f"samples, domain {domain}"))
     block = _moved(model, capsule, None, 6, steps, span)
-    blocks.append((*block, "one dimension varied, the others as usual"))
+    blocks.append((*block, "its usual image, changed in one way by each row"))
     return image_figure(blocks, f"Capsule {capsule}", **look)
 
 
 def _moved(model, capsule, image, dimensions, steps, span):
     """Return images (R, steps, H, W, C), row labels and column labels of a capsule that moves."""
-    images, _, chosen = moved_capsule(model, capsule, image, dimensions, steps, span)
-    return images, dimension_names(chosen), span_labels(span, steps)
-
-
-def dimension_names(dimensions):
-    """Return the labels of the rows of a traversal."""
-    return [f"dimension {d}" for d in dimensions]
+    images, _, names = moved_capsule(model, capsule, image, dimensions, steps, span)
+    return images, names, span_labels(span, steps)
 
 
 def span_labels(span, steps):

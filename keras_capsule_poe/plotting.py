@@ -11,7 +11,14 @@ from keras_capsule_poe.core.labels import longest, winners
 from keras_capsule_poe.core.numerics import compiled, step_seed
 from keras_capsule_poe.data.mapping import CHUNK, map_batches, to_pixels
 from keras_capsule_poe.data.pixels import check_memory
-from keras_capsule_poe.directions import decoded, effects
+from keras_capsule_poe.directions import (
+    DRAWS,
+    alone,
+    codes_of_capsule,
+    decoded,
+    effects,
+    shown_directions,
+)
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.pictures import picture
 from keras_capsule_poe.io.text import class_word, printable
@@ -72,11 +79,11 @@ def reconstruction_rows(model, images):
     return map_batches(rows, images)
 
 
-def traversal(code, capsule, dimensions, steps, span, inside="ball"):
-    """Return codes (R, steps, J, E) that vary R dimensions of one capsule of `code` (J, E)."""
-    codes = np.tile(code, (len(dimensions), steps, 1, 1))
-    for row, dimension in zip(codes, dimensions):
-        row[:, capsule, dimension] += np.linspace(-span, span, steps, dtype="float32")
+def traversal(code, capsule, vectors, steps, span, inside="ball"):
+    """Return codes (R, steps, J, E): one capsule of `code` (J, E) moves along vectors (R, E)."""
+    codes = np.tile(code, (len(vectors), steps, 1, 1))
+    for row, vector in zip(codes, vectors):
+        row[:, capsule] += np.linspace(-span, span, steps, dtype="float32")[:, None] * vector
     if inside == "alone":
         return codes * (np.arange(len(code)) == capsule)[:, None].astype(codes.dtype)
     if inside == "cube":
@@ -89,65 +96,67 @@ def traversal(code, capsule, dimensions, steps, span, inside="ball"):
     return codes
 
 
-def traversed(model, code, capsule, dimensions, steps, span):
+def traversed(model, code, capsule, vectors, steps, span):
     """Return images (R, steps, H, W, C) of the codes of `traversal`."""
-    n = len(dimensions) * steps
+    n = len(vectors) * steps
     check_memory(f"{n:,} images", 8 * n * (code.size + math.prod(model.image_shape)))
-    codes = traversal(code, capsule, dimensions, steps, span, model.CODES)
+    codes = traversal(code, capsule, vectors, steps, span, model.CODES)
     images = decoded(model, codes.reshape(-1, *code.shape))
     return images.reshape(*codes.shape[:2], *images.shape[1:])
 
 
-def moved_capsule(model, capsule=None, image=None, dimensions=32, steps=11, span=0.5):
-    """Return traversals (R, steps, H, W, C) of a capsule, the capsule, and the dimensions moved.
+def moved_capsule(model, capsule=None, image=None, rows=32, steps=11, span=0.5, images=None):
+    """Return images (R, steps, H, W, C) of a capsule that moves, the capsule, and names of rows.
 
     Args:
         model: Model with capsules that can be decoded.
         capsule: Index. None: the most probable one of the image; without an image, the first.
         image: Array (1, H, W, C), whose code is varied. None: the usual code of the capsule.
-        dimensions: How many at most: those that change images most, in this order.
+        rows: How many at most: named directions, the best explained first, then dimensions, those
+            that change images most first.
         steps, span: Numbers, see `traversal`.
+        images: For classifiers, images whose codes give the named directions. None: dimensions.
     """
-    code = order = None
+    code = around = named_by = None
     if image is not None:
         found = map_batches(model.encode, image)
         code = found["capsules"][0]
         capsule = int(winners(found["probabilities"])[0]) if capsule is None else capsule
     capsule = capsule or 0
-    if code is None or getattr(model, "modes", ()):
-        usual, order = usual_code(model, capsule)
-        code = usual if code is None else code
-    elif model.dim > dimensions:
+    modes = getattr(model, "modes", ())
+    if modes or code is None:
+        around, drawn = usual_code(model, capsule)
+        code = around if code is None else code
+        named_by = drawn if "single" in modes else None
+    elif images is not None:
+        named_by = codes_of_capsule(model, capsule, images)
+    named = [] if named_by is None else shown_directions(model, capsule, named_by)[:rows]
+    if around is not None:
+        order = np.argsort(-effects(model, around, capsule, drawn.std(axis=0)), kind="stable")
+    elif model.dim > rows:
         order = np.argsort(-effects(model, code, capsule, np.full(model.dim, 2 * span)))
-    chosen = list(range(model.dim) if order is None else map(int, order[:dimensions]))
-    return traversed(model, code, capsule, chosen, steps, span), capsule, chosen
-
-
-# Samples that describe a capsule's usual code.
-_TYPICAL = 256
+    else:
+        order = np.arange(model.dim)
+    order = order[: rows - len(named)]
+    vectors = [*(each.vector for each in named), *np.eye(model.dim, dtype="float32")[order]]
+    names = [f"{each.name}, R² {each.r2:.2f}" for each in named]
+    names += [f"dimension {dimension}" for dimension in order]
+    return traversed(model, code, capsule, vectors, steps, span), capsule, names
 
 
 def usual_code(model, capsule):
-    """Return the usual code (J, E) of a capsule alone, and its dimensions by their effect.
-
-    The effect of a dimension is the mean change of pixels by a move of one deviation of the codes.
-    """
-    if "single" not in model.modes:
-        codes = model.sample(_TYPICAL, 0).capsules
+    """Return the usual code (J, E) of a capsule alone, and codes (N, E) of the capsule."""
+    if "single" in model.modes:
+        codes = codes_of_capsule(model, capsule)
+        code = alone(codes.mean(axis=0, keepdims=True), model.capsules, capsule)[0]
     else:
-        domain = (model.modes["single"].domains or (None,))[-1]
-        codes = np.asarray(model.draw_capsule(capsule, _TYPICAL, 0, domain)["capsules"])
-    code = codes.mean(axis=0)
+        drawn = model.sample(DRAWS, 0).capsules
+        code, codes = drawn.mean(axis=0), drawn[:, capsule]
     if model.CODES == "ball":
-        restore_length(code, codes, capsule)
-    changes = effects(model, code, capsule, codes[:, capsule].std(axis=0))
-    return code, np.argsort(-changes, kind="stable").tolist()
-
-
-def restore_length(code, codes, capsule):
-    """Give a capsule of the mean code its mean length: vectors of many directions cancel."""
-    usual = np.linalg.norm(codes[:, capsule], axis=-1).mean()
-    code[capsule] *= usual / max(np.linalg.norm(code[capsule]), 1e-12)
+        # Vectors of many directions cancel: their mean is shorter than they are.
+        usual = np.linalg.norm(codes, axis=-1).mean()
+        code[capsule] *= usual / max(np.linalg.norm(code[capsule]), 1e-12)
+    return code, codes
 
 
 def parts(model, images, n=2, labels=None):

@@ -1,12 +1,15 @@
 """Properties of images, and directions of codes that change them.
 
 Rejected: a slant of the wrong sign, ink that depends on which of ink and paper is bright, an R2 of
-the codes that were fitted, and an order of dimensions by the spread of codes.
+the codes that were fitted, an order of dimensions by the spread of codes, and rows of figures that
+are not the directions.
 """
 
 import numpy as np
 import pytest
+from keras import ops
 
+from keras_capsule_poe.data.image_set import ImageData, ImageSet
 from keras_capsule_poe.directions import (
     DRAWS,
     directions,
@@ -16,6 +19,7 @@ from keras_capsule_poe.directions import (
 )
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.models.base.protocols import Images
+from keras_capsule_poe.plotting import moved_capsule
 
 
 def bar(top=4, left=6, high=10, wide=3, lean=0.0, value=1.0, size=20):
@@ -69,7 +73,7 @@ def test_a_direction_is_that_of_the_property_and_r2_that_of_new_codes():
 class Painter:
     """A model whose capsule 1 moves a bar: dimension 0 by much, 1 by little, 2 not at all."""
 
-    CODES, capsules, dim = "alone", 2, 3
+    CODES, capsules, dim, image_shape = "alone", 2, 3, (20, 20, 1)
     modes: dict = {"single": type("Mode", (), {"domains": ("prior",)})()}
 
     def draw_capsule(self, capsule, n, seed, domain):
@@ -89,6 +93,50 @@ def test_directions_of_a_capsule():
     assert abs(found[0].vector[0]) > 0.98
     with pytest.raises(BadUse, match=r"`capsule` must be .* Received: capsule=2"):
         directions(Painter(), 2)
+
+
+def test_rows_of_figures_are_named_directions_and_then_dimensions_by_effect():
+    images, _, names = moved_capsule(Painter(), 1, rows=20, steps=3, span=0.2)
+    assert names[0].startswith("brightness, R² 0.9") and len(names) == len(images)
+    assert names[-3:] == ["dimension 0", "dimension 1", "dimension 2"]
+    light = images[0].mean(axis=(1, 2, 3))
+    assert light[0] < light[1] < light[2]
+    # Rejected: a property that follows nothing of the code, such as the height of a bar.
+    assert not any(name.startswith("height") for name in names)
+    assert moved_capsule(Painter(), 1, rows=2)[2] == names[:2]
+
+
+class Namer:
+    """A classifier: the first pixels of an image are its code, the last one its class."""
+
+    CODES, capsules, dim, image_shape = "alone", 2, 3, (2, 2, 1)
+
+    def encode(self, images):
+        own = ops.reshape(images, (-1, 4))
+        codes = ops.repeat(0.6 * own[:, None, :3], 2, axis=1)
+        return {"capsules": codes, "probabilities": ops.concatenate([1 - own, own], 1)[:, 3::4]}
+
+    def render(self, capsules):
+        grey = 0.2 + capsules[:, 1, :1] + 0.05 * capsules[:, 1, 1:2]
+        return {"images": grey[:, :, None, None] * bar()[0].astype("float32")}
+
+
+def test_a_classifier_has_directions_of_the_images_that_a_class_wins():
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (200, 2, 2, 1)).astype("uint8")
+    # Images of the other class have one code.
+    pixels[:, 1, 1, 0] = 255 * (np.arange(200) % 2)
+    pixels[::2, 0] = 0
+    with pytest.raises(BadUse, match="`images` must be given for a model that does not draw"):
+        directions(Namer(), 1)
+    given = ImageSet(pixels)
+    found = directions(Namer(), 1, given)
+    assert found[0].name == "brightness" and found[0].r2 > 0.9
+    assert abs(found[0].vector[0]) > 0.98
+    for same in (ImageData(given.head(0), given), pixels, (pixels / 255).astype("float32")):
+        assert directions(Namer(), 1, same)[0].r2 == pytest.approx(found[0].r2, abs=1e-6)
+    rows = moved_capsule(Namer(), 1, pixels[1:2], 1, steps=3, images=pixels)[2]
+    assert rows == [f"brightness, R² {found[0].r2:.2f}"]
 
 
 def test_effects_are_of_pictures_not_of_codes():

@@ -112,9 +112,10 @@ def test_many_images_are_reconstructed_a_chunk_at_a_time(random_pixels):
 def test_traversals_go_through_the_code(model, random_pixels):
     image = random_pixels(1)
     code = model.encode(image)
-    rows, capsule, dimensions = moved_capsule(model, None, image, steps=5, span=0.1)
+    rows, capsule, names = moved_capsule(model, None, image, steps=5, span=0.1)
     assert capsule == np.argmax(code["probabilities"][0])
-    assert len(rows) == model.dim and rows[0].shape == (5, 20, 20, 1)
+    assert rows.shape == (len(names), 5, 20, 20, 1)
+    assert sum(name.startswith("dimension ") for name in names) == model.dim
     for row in rows:
         np.testing.assert_allclose(row[2], model.decode(code["capsules"])["images"][0], atol=1e-4)
 
@@ -130,9 +131,9 @@ def test_of_many_dimensions_those_that_change_the_image_most_are_shown():
             return {"images": capsules[..., None] * np.array([1, 3, 0, 2.0], "float32")[:, None]}
 
     image = np.full((1, 4, 4, 1), 0.75, "float32")
-    rows, capsule, dimensions = moved_capsule(Weighed(), None, image, 2, steps=3, span=0.5)
+    rows, capsule, names = moved_capsule(Weighed(), None, image, 2, steps=3, span=0.5)
     # The first two, or the last, or all: none of these.
-    assert dimensions == [1, 3] and capsule == 0 and len(rows) == 2
+    assert names == ["dimension 1", "dimension 3"] and capsule == 0 and len(rows) == 2
     np.testing.assert_allclose(rows[0][:, 0, :, 0][:, 1], [0.75, 2.25, 3.0])
     np.testing.assert_allclose(rows[0][:, 0, 0, 0], 0.75)
 
@@ -155,13 +156,13 @@ class Mirror:
 
 def test_a_capsule_moves_around_its_mean_code_which_has_its_mean_length():
     codes = [[0.5, 0.1, 0.2], [0.5, -0.1, -0.4]]
-    rows, _, dimensions = moved_capsule(Mirror(codes), 0, None, 2, steps=3, span=0.25)
+    rows, _, names = moved_capsule(Mirror(codes), 0, None, 2, steps=3, span=0.25)
     # Dimension 2 varies most among the codes, then 1; 0 does not.
-    assert dimensions == [2, 1]
+    assert names == ["dimension 2", "dimension 1"]
     # A mean of directions is shorter than they are.
     usual = (0.3**0.5 + 0.42**0.5) / 2
     mean = np.array([0.5, 0, -0.1]) * usual / 0.26**0.5
-    for row, dimension in zip(rows, dimensions, strict=True):
+    for row, dimension in zip(rows, (2, 1), strict=True):
         expected = np.stack([mean] * 3)
         expected[:, dimension] += [-0.25, 0, 0.25]
         expected *= usual / np.linalg.norm(expected, axis=-1, keepdims=True)
@@ -179,7 +180,7 @@ def test_codes_that_point_all_ways_have_no_ghost_in_the_middle():
 
 def test_a_traversal_stops_at_the_faces_of_a_cube():
     code = np.array([[0.1, 0.9]], "float32")
-    codes = traversal(code, 0, [0, 1], 3, 0.5, "cube")
+    codes = traversal(code, 0, np.eye(2), 3, 0.5, "cube")
     # In the ball it would be shortened, and the other dimension with it.
     np.testing.assert_allclose(codes[0, :, 0], [[0, 0.9], [0.1, 0.9], [0.6, 0.9]], atol=1e-6)
     np.testing.assert_allclose(codes[1, :, 0], [[0.1, 0.4], [0.1, 0.9], [0.1, 1]], atol=1e-6)
@@ -187,19 +188,19 @@ def test_a_traversal_stops_at_the_faces_of_a_cube():
 
 def test_a_traversal_turns_a_capsule_and_keeps_its_length():
     code = np.array([[0.1, 0.2, 0.2], [0.3, 0.9, 0]], "float32")
-    (codes,) = traversal(code, 0, [1], 5, 0.25)
+    (codes,) = traversal(code, 0, np.eye(3)[[1]], 5, 0.25)
     assert np.linalg.norm(codes[:, 0], axis=-1) == pytest.approx([0.3] * 5)
     np.testing.assert_allclose(codes[2], code, atol=1e-6)
     np.testing.assert_array_equal(codes[:, 1], np.repeat(code[None, 1], 5, axis=0))
     # On the great circle through the code and the dimension: the others keep their proportions.
     np.testing.assert_allclose(codes[:, 0, 2], 2 * codes[:, 0, 0], rtol=1e-5)
     assert (np.diff(codes[:, 0, 1]) > 0).all()
-    (codes,) = traversal(code, 1, [0], 3, 2)
+    (codes,) = traversal(code, 1, np.eye(3)[[0]], 3, 2)
     assert np.linalg.norm(codes[:, 1], axis=-1) == pytest.approx([0.9**0.5] * 3)
 
 
 def test_a_capsule_of_one_dimension_varies_its_length():
-    (codes,) = traversal(np.array([[0.3], [0.5]], "float32"), 1, [0], 3, 0.75)
+    (codes,) = traversal(np.array([[0.3], [0.5]], "float32"), 1, np.eye(1), 3, 0.75)
     assert codes[:, 1, 0] == pytest.approx([-0.25, 0.5, 0.999])
 
 

@@ -164,6 +164,29 @@ def _image_sets(given, data_version, grey):
     return [image_set(part) for part in pixels], numbered.notes
 
 
+# Test images that are encoded to say what a model knows.
+KNOWN = 2_000
+
+
+def known_images(images, model):
+    """Return an `ImageSet` of the first images of one, of an `ImageData`, or of an array.
+
+    Raises:
+        DataError: If they are no images of the model.
+    """
+    if isinstance(images, ImageData):
+        images = images.test
+    if not hasattr(images, "head"):
+        pixels = image_array(images, model.image_shape)[:KNOWN]
+        images = ImageSet(
+            pixels if pixels.dtype == np.uint8 else floats_to_bytes(pixels, "`images`")
+        )
+    check_images(images.images, "`images`", image_shape=model.image_shape)
+    if not len(images):
+        raise DataError("`images` must be one image or more. Received: none.")
+    return images.head(KNOWN)
+
+
 def is_dataset(x):
     """Return whether x is a `tf.data.Dataset` or a `PyDataset`."""
     import keras

@@ -35,8 +35,8 @@ from keras_capsule_poe.plotting import (
 
 SHOWN, ROWS, MISTAKEN = 20, 4, 10
 BASELINE_IMAGES = 4_000
-# Number of samples shown for each capsule, and of its dimensions and their values.
-CAPSULE_ROWS, DIMENSIONS, STEPS = 10, 16, 9
+# Number of samples shown for each capsule, and of its moves and their steps.
+CAPSULE_ROWS, MOVES, STEPS = 10, 16, 9
 
 
 def write_report(
@@ -128,7 +128,7 @@ def _shown_capsule(capsule):
 
 
 def _slider(capsule):
-    """Return the strip of a capsule's dimensions, and the places of its images on it."""
+    """Return the strip of a capsule's moves, and the places of its images on it."""
     rows = capsule["traversal"]
     # Magnified by the browser.
     strip = embedded(list(rows), magnify=1)
@@ -144,7 +144,7 @@ def _slider(capsule):
         "y": f"{y:g}",
         "one": f"width:{x - gap:.0f}px;height:{y - gap:.0f}px",
         "steps": len(rows[0]),
-        "names": list(capsule.get("dimensions") or range(len(rows))),
+        "names": capsule["moves"],
     }
 
 
@@ -244,8 +244,8 @@ def _capsules(model, test, seed):
         meaning["images"] = to_pixels(test.images[meaning["top"]])
         if columns is not None:
             meaning["samples"] = np.stack([row[capsule] for row in columns])
-        moved = moved_capsule(model, capsule, None, DIMENSIONS, STEPS)
-        meaning["traversal"], _, meaning["dimensions"] = moved
+        moved = moved_capsule(model, capsule, None, MOVES, STEPS)
+        meaning["traversal"], _, meaning["moves"] = moved
     return capsules
 
 

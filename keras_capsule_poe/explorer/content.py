@@ -5,34 +5,10 @@ import functools
 import numpy as np
 
 from keras_capsule_poe.core.labels import winners
-from keras_capsule_poe.data.arrays import image_array
-from keras_capsule_poe.data.image_set import ImageData, ImageSet
+from keras_capsule_poe.data.arrays import known_images
 from keras_capsule_poe.data.mapping import map_batches
-from keras_capsule_poe.data.pixels import check_images, floats_to_bytes
-from keras_capsule_poe.errors import BadUse, DataError
+from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.io.text import class_word
-
-# Test images that are encoded to say what capsules win.
-KNOWN = 2_000
-
-
-def known_images(images, model):
-    """Return an `ImageSet` of the first images of one, of an `ImageData`, or of an array.
-
-    Raises:
-        DataError: If they are no images of the model.
-    """
-    if isinstance(images, ImageData):
-        images = images.test
-    if not hasattr(images, "head"):
-        pixels = image_array(images, model.image_shape)[:KNOWN]
-        images = ImageSet(
-            pixels if pixels.dtype == np.uint8 else floats_to_bytes(pixels, "`images`")
-        )
-    check_images(images.images, "`images`", image_shape=model.image_shape)
-    if not len(images):
-        raise DataError("`images` must be one image or more. Received: none.")
-    return images.head(KNOWN)
 
 
 class Content:

@@ -12,10 +12,10 @@ from keras_capsule_poe.directions import (
     alone,
     codes_of_capsule,
     decoded,
-    directions,
     effects,
     ink_of,
     properties,
+    shown_directions,
     with_length,
 )
 from keras_capsule_poe.errors import BadUse, RunFailed, listing
@@ -231,7 +231,7 @@ def _capsules(content, folder, about):
                         "vector": _rounded(each.vector),
                         "deviation": round(each.deviation, 4),
                     }
-                    for each in directions(model, capsule, images)
+                    for each in shown_directions(model, capsule, codes if has_codes else codes[:0])
                 ],
             }
         )

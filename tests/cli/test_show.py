@@ -198,7 +198,7 @@ def test_vector_files_have_labels(asked, tiny_model, tmp_path, kind):
 def test_reconstruct_and_traverse_draw_grids(asked, tiny_model, tmp_path):
     for command, cells in (
         (("reconstruct", "--n", 6), (6, 6)),
-        (("traverse", "--capsule", 1, "--steps", 5), (5, 4)),
+        (("traverse", "--capsule", 1, "--steps", 5, "--rows", 4), (5, 4)),
     ):
         out = tmp_path / f"{command[0]}.png"
         asked(*command, "--model-dir", tiny_model, "--out", out, "--plain")

@@ -83,6 +83,7 @@ def capsules():
         capsule["images"] = shaded(3, 0.2)
         capsule["samples"] = shaded(4, 0.4)
         capsule["traversal"] = [shaded(5, 0.6), shaded(5, 0.8)]
+        capsule["moves"] = ["height, R² 0.83", "dimension 4"]
         capsule["class_names"] = ("shirt", NASTY, "bag")
     return found
 
@@ -251,9 +252,9 @@ def test_the_page_moves_capsules_as_traverse_does(monkeypatch):
     labels = np.array([0, 1, 1, 1, 0])
     found = module._capsules(Mirror(), ImageSet(images, labels), 0)
     for capsule, meaning in enumerate(found):
-        images, _, dimensions = moved_capsule(Mirror(), capsule, None, 16, 9)
+        images, _, names = moved_capsule(Mirror(), capsule, None, 16, 9)
         np.testing.assert_array_equal(meaning["traversal"], images)
-        assert meaning["dimensions"] == dimensions
+        assert meaning["moves"] == names
     assert "samples" not in found[0] and module._purity(found)[0].startswith("Purity ")
     assert module._purity(found[:1]) == []
 

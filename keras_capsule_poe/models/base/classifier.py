@@ -20,6 +20,7 @@ from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.layers.capsules import CapsuleMask
 from keras_capsule_poe.metrics import weights_of_images
 from keras_capsule_poe.models.base.features import SHOWN, begin, load_model, save_model
+from keras_capsule_poe.models.base.looking import Looking
 from keras_capsule_poe.models.base.model import TrainedModel, accuracy_verdict, save_whole
 from keras_capsule_poe.models.base.networks import (
     AUGMENTATIONS,
@@ -438,6 +439,8 @@ class Classifier(TrainedModel, Supervised):
         probabilities = self.encode(images)["probabilities"]
         found = {"probabilities": probabilities, "classes": winners(probabilities)}
         return self.named(found, images)
+
+    directions = Looking.directions
 
     def render(self, capsules: Tensor) -> dict[str, Tensor]:
         """Return a dict with the `images` (B, H, W, C) decoded from capsules (B, J, E)."""

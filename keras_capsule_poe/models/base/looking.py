@@ -141,6 +141,31 @@ class Looking:
         error, size = (np.square(x).mean(axis=(1, 2, 3)) for x in (pixels - made, pixels))
         return error / np.maximum(size, DARKEST)
 
+    def directions(self: Any, capsule: int, images: Any = None) -> Any:
+        """Find how a capsule's codes change the height, slant or brightness of its images.
+
+        Args:
+            capsule: Integer.
+            images: Test images, for models that draw no single capsules, such as classifiers.
+
+        Returns:
+            List of `Direction`, the best explained property first, see `directions.directions`.
+
+        Raises:
+            BadUse: If the capsule does not exist, or a classifier is given without images.
+            ValueError: If a classifier has no decoder.
+
+        Example:
+
+        >>> import keras_capsule_poe as kcp
+        >>> kcp.load("mnist").directions(3)[0].vector.shape
+        (16,)
+        """
+        self.check_fitted()
+        from keras_capsule_poe.directions import directions
+
+        return directions(self, capsule, images)
+
     def place(self: Any, images: Any) -> dict[str, Any]:
         """Return a dict with `place` (B, J E): codes whose distances compare images."""
         code = self.code(images)

@@ -427,13 +427,6 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         images = self._mapped("render", drawn["capsules"])["images"]
         return Samples(images, drawn["capsules"], drawn.get("capsule"))
 
-    def directions(self, capsule: int) -> Any:
-        """Return directions of a capsule's codes that change its images, see `directions`."""
-        self.check_fitted()
-        from keras_capsule_poe.directions import directions
-
-        return directions(self, capsule)
-
     def plot_samples(self, n: int | None = None, **options: Any) -> Any:
         """Return a figure of random images, see `figures.plot_samples`."""
         self.check_fitted()

@@ -102,8 +102,8 @@ def test_what_it_answers():
     expected = decoded(model, one[None], np.ones((1, CLASSES)))[0]
     np.testing.assert_allclose(moved["images"][1, 2, 8], expected, rtol=1e-4)
     # The picture of the command line is the same.
-    shown, capsule, dimensions = moved_capsule(model, None, x[1:2], span=model.SPAN)
-    assert capsule == chosen[1] and dimensions == list(range(DIM))
+    shown, capsule, names = moved_capsule(model, None, x[1:2], span=model.SPAN)
+    assert capsule == chosen[1] and names == [f"dimension {k}" for k in range(DIM)]
     np.testing.assert_allclose(np.stack(shown), moved["images"][1], rtol=1e-4)
 
 

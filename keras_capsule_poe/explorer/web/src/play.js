@@ -21,20 +21,13 @@ import { axis, moved, whole } from "./vectors.js";
 // A slider spans this many standard deviations of the capsule's own codes.
 const SPAN = 2;
 const SLIDER = { min: -SPAN, max: SPAN, step: 0.05 };
-// Directions that explain less have no slider.
-const LEAST_R2 = 0.3;
-const MOST_DIRECTIONS = 8;
 const SWEEP = 16;
-
-export function directionsOf(own) {
-  return own.directions.filter(({ r2 }) => r2 >= LEAST_R2).slice(0, MOST_DIRECTIONS);
-}
 
 // The code of a capsule that the state of the page says.
 export function codeOf(model, state, capsule) {
   const own = model.each[capsule];
   const start = state.s === undefined ? own.start : own.codes[index(state.s, own.codes.length)];
-  const named = directionsOf(own);
+  const named = own.directions;
   const moves = numbers(state.v, named.length).map((by, k) => ({
     vector: named[k].vector,
     by: by * named[k].deviation,
@@ -50,7 +43,7 @@ export async function show(root, model, state, change) {
   const shape = model.image;
   const capsule = index(state.c, model.capsules);
   const own = model.each[capsule];
-  const named = directionsOf(own);
+  const named = own.directions;
   const values = numbers(state.v, named.length);
   const raw = numbers(state.r, model.dim);
   let last = 0;
