@@ -11,7 +11,7 @@ of capsules with at least three properties of R2 above 0.7.
 
 Fonts of Debian: DejaVu, Liberation, FreeFont, Roboto, Lato, Open Sans, Comic Neue, Junicode, ...
 
-Usage: python benchmarks/page.py MODEL [--digits 7] [--json FILE]
+Usage: python benchmarks/page.py MODEL [--digits 7] [--picture FILE] [--json FILE]
 (a pretrained model; `make page` was run)
 """
 
@@ -120,8 +120,11 @@ def picture_of(page):
     return np.array(page.locator(".big").evaluate(read)) / 255
 
 
-def higher(browser, url, boot, by_keyboard):
-    """Make the shaft of a boot higher, save it and copy its link; return what that took."""
+def higher(browser, url, boot, by_keyboard, picture=None):
+    """Make the shaft of a boot higher, save it and copy its link; return what that took.
+
+    `picture` is a file for a picture of the page, or None.
+    """
     page, done = opened(browser, url), {"clicks": 0, "sliders": 0}
 
     def press(button):
@@ -149,6 +152,9 @@ def higher(browser, url, boot, by_keyboard):
         page.mouse.up()
     page.wait_for_timeout(1000)
     after = picture_of(page)
+    if picture:
+        page.set_viewport_size({"width": 1180, "height": 820})
+        page.screenshot(path=picture)
     press(page.get_by_role("button", name="Copy link"))
     with page.expect_download() as saved:
         press(page.get_by_role("button", name="PNG", exact=True))
@@ -214,6 +220,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--digits", default="7", help="digits that are drawn, for mnist")
+    parser.add_argument("--picture", type=Path, help="picture of the page, of fashion_mnist")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     images = kcp.data.load_images(args.model).test
@@ -237,7 +244,7 @@ def main():
             boots = [k for k, each in enumerate(about["each"]) if "boot" in each["label"].lower()]
             ways = {"mouse": False, "keyboard": True}
             row["higher"] = {
-                way: higher(browser, served.local_url, boots[0], by_keyboard)
+                way: higher(browser, served.local_url, boots[0], by_keyboard, args.picture)
                 for way, by_keyboard in ways.items()
             }
         served.close()

@@ -138,6 +138,11 @@ _look_options = together(
         help="Width of the figure in inches, in place of --cell.",
     ),
     option(
+        "--columns",
+        type=click.IntRange(min=1),
+        help="Most images side by side; further ones go below.  [default: all]",
+    ),
+    option(
         "--theme",
         type=click.Choice(["light", "dark"]),
         default="light",
@@ -154,10 +159,10 @@ def figure_options(command):
     """Add the options of a figure: `plain`, and `look` for `image_figure`."""
 
     @functools.wraps(command)
-    def with_look(*args, cell, width, theme, title, **options):
+    def with_look(*args, cell, width, columns, theme, title, **options):
         if cell is not None and width is not None:
             raise click.UsageError("--cell and --width exclude each other.")
-        look = {"cell": cell, "width": width, "theme": theme, "title": title}
+        look = {"cell": cell, "width": width, "columns": columns, "theme": theme, "title": title}
         return command(*args, look=look, **options)
 
     return _look_options(with_look)

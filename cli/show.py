@@ -149,7 +149,7 @@ def _check_sampling(mode, start, as_arrays):
     names = ("steps", "every", "burn_in", "start", *_PLACES)
     options.refuse_given(f"needs --mode gibbs or meanfield. Received: {received}", *names)
     if as_arrays:
-        names = ("rows", "plain", "cell", "width", "theme", "title")
+        names = ("rows", "plain", "cell", "width", "columns", "theme", "title")
         options.refuse_given("needs a picture. An .npz file holds --n images.", *names)
     else:
         options.refuse_given("needs an .npz file. A picture has --rows rows.", "n")

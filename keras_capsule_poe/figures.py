@@ -66,6 +66,8 @@ class Look(TypedDict, total=False):
     Attributes:
         cell: float, the width of each image in inches. Default: 0.6.
         width: float, the width of the whole figure in inches, in place of `cell`.
+        columns: Integer, the most images side by side; further ones go below. Default: all. With
+            10, a figure of 20 capsules fits a phone.
         theme: `"light"` or `"dark"`.
         title: Boolean, whether the figure has a title. Default: True.
         ax: matplotlib `Axes` to draw in, instead of a new figure. Its width is `width`.
@@ -73,6 +75,7 @@ class Look(TypedDict, total=False):
 
     cell: float
     width: float | None
+    columns: int | None
     theme: str
     title: bool
     ax: Any
@@ -80,11 +83,14 @@ class Look(TypedDict, total=False):
 
 def _look_given(look):
     """Return a checked `Look` with its defaults."""
-    defaults = {"cell": None, "width": None, "theme": "light", "title": True, "ax": None}
+    defaults = {"cell": None, "width": None, "columns": None}
+    defaults |= {"theme": "light", "title": True, "ax": None}
     for name in look.keys() - defaults:
         raise TypeError(f"A figure takes {', '.join(defaults)}. Received: {name}={look[name]!r}")
     look = {**defaults, **look}
     one_of("theme", look["theme"], tuple(THEMES))
+    if look["columns"] is not None:
+        look["columns"] = number_given("columns", look["columns"])
     if look["ax"] is not None:
         box = look["ax"].get_window_extent()
         look["width"] = box.width / look["ax"].figure.dpi
@@ -161,7 +167,8 @@ def image_figure(blocks, name=None, /, **look):
     paper, ink = THEMES[look["theme"]]
     blocks = [
         (images, _short(rows, 32), _short(columns, 28), heading)
-        for images, rows, columns, heading in blocks
+        for block in blocks
+        for images, rows, columns, heading in _wrapped(*block, look["columns"])
     ]
     labels = [label for _, rows, _, _ in blocks for label in rows or ()]
     left = _MARGIN + (_inches(labels) + 0.1 if labels else 0)
@@ -191,6 +198,16 @@ def image_figure(blocks, name=None, /, **look):
         write(s=text, fontsize=size, color=ink, parse_math=False, **place)
     show_names(figure)
     return figure
+
+
+def _wrapped(images, rows, columns, heading, most):
+    """Return a block as blocks of at most `most` columns, of which the first has the heading."""
+    every = max(map(len, images))
+    parts = [slice(k, k + (most or every)) for k in range(0, every, most or every)]
+    return [
+        ([row[part] for row in images], rows, columns and columns[part], None if k else heading)
+        for k, part in enumerate(parts)
+    ]
 
 
 def _widths(blocks, title, left, look):
@@ -292,7 +309,7 @@ def plot_samples(
         capsule: Integer, show samples of this capsule only. None: of all.
         mode, domain: Strings, see `GenerativeModel.sample`.
         seed: Integer.
-        **look: `cell`, `width`, `theme`, `title` and `ax`: how the figure looks, see `Look`.
+        **look: `cell`, `width`, `columns`, `theme`, `title` and `ax`, see `Look`.
 
     Returns:
         `matplotlib.figure.Figure`; `savefig("x.pdf")` or `savefig("x.svg")` saves it.

@@ -57,6 +57,21 @@ def test_samples_have_a_column_per_capsule(model):
     assert "one column per capsule" in figure.texts[0].get_text()
 
 
+def test_columns_that_are_too_many_go_below(model):
+    whole, narrow = (model.plot_samples(10, seed=3, columns=most) for most in (None, 3))
+    (one,), (first, second) = whole.axes, narrow.axes
+    assert [labels(each)[0] for each in narrow.axes] == [["0", "1", "2"], ["3", "4"]]
+    assert narrow.get_size_inches()[0] <= whole.get_size_inches()[0]
+    top, bottom = (each.get_position() for each in (first, second))
+    assert top.y0 > bottom.y1 and top.x0 == pytest.approx(bottom.x0)
+    # Each image keeps its column, and its size.
+    rows = np.reshape(shown(one), (2, 5, -1))
+    np.testing.assert_array_equal(np.reshape(shown(second), (2, 2, -1)), rows[:, 3:])
+    assert top.width / 3 == pytest.approx(bottom.width / 2, rel=0.05)
+    with pytest.raises(BadUse, match="`columns` must be"):
+        model.plot_samples(10, columns=0)
+
+
 def test_each_cell_is_as_large_as_asked(model):
     for cell in (0.3, 1.0):
         figure = model.plot_reconstructions(images(3), cell=cell)

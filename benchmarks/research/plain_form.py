@@ -38,7 +38,7 @@ from keras_capsule_poe.data import ImageSet, batches, load_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.scores import recognition
-from keras_capsule_poe.io.pictures import save_grid
+from keras_capsule_poe.figures import image_figure, save_figure
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import features
 from keras_capsule_poe.models.capsule_poe.decoder import build_decoder
@@ -220,7 +220,9 @@ def save_pictures(problem, product, path):
     single = product.decode(winner_alone(codes))["images"]
     drawn = [product.sample(SHOWN, seed, "single", "prior") for seed in range(3)]
     ordered = [np.asarray(d["images"])[np.argsort(d["capsule"])] for d in drawn]
-    save_grid(path, [images, product.decode(codes)["images"], single, *ordered])
+    rows = [images, product.decode(codes)["images"], single, *ordered]
+    names = ["held out", "whole code", "winner", *("plain Gaussian" for _ in ordered)]
+    save_figure(path, image_figure([(rows, names, None, None)], columns=10))
 
 
 def main():
