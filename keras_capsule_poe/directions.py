@@ -19,6 +19,10 @@ RIDGE = 0.1
 FEWEST = 40
 # Directions that explain less are not shown, nor more than so many.
 LEAST_R2, MOST = 0.3, 8
+# Standard deviations of properties that cannot be seen if they are smaller, as shares of a side.
+SMALLEST = {"shift right": 0.015, "shift up": 0.015}
+# Ink of this share of the brightest one belongs to the outline.
+OUTLINE = 0.25
 
 
 class Direction(NamedTuple):
@@ -48,8 +52,8 @@ def properties(images: Any) -> dict[str, np.ndarray]:
 
     Returns:
         Dict of arrays (N,). `height`, `width` and `area` are shares of the image. `slant` is
-        positive for ink that leans to the right. `shift right` and `shift up` are the position of
-        the ink.
+        positive for an outline that leans to the right. `shift right` and `shift up` are the
+        position of the outline, whatever is bright or dark inside.
         Colour images also have `red` and `blue`, more of that colour than of the others.
 
     Example:
@@ -65,18 +69,19 @@ def properties(images: Any) -> dict[str, np.ndarray]:
     height, width = ink.shape[1:]
     total = np.maximum(ink.sum(axis=(1, 2)), 1e-9)
     largest = np.maximum(ink.max(axis=(1, 2)), 1e-9)
+    outline = np.minimum(ink / (OUTLINE * largest[:, None, None]), 1)
+    centre_x, centre_y = centre(outline)
     y, x = np.mgrid[:height, :width]
-    centre_y, centre_x = ((ink * at).sum(axis=(1, 2)) / total for at in (y, x))
     down, right = y - centre_y[:, None, None], x - centre_x[:, None, None]
-    varies = np.maximum((ink * down**2).sum(axis=(1, 2)), 1e-9)
+    varies = np.maximum((outline * down**2).sum(axis=(1, 2)), 1e-9)
     brightness = (ink**2).sum(axis=(1, 2)) / total
     edges = np.abs(np.diff(ink, axis=1)).sum(axis=(1, 2)) + np.abs(np.diff(ink)).sum(axis=(1, 2))
     found = {
         "height": ink.max(axis=2).sum(axis=1) / largest / height,
         "width": ink.max(axis=1).sum(axis=1) / largest / width,
-        "slant": -(ink * down * right).sum(axis=(1, 2)) / varies,
+        "slant": -(outline * down * right).sum(axis=(1, 2)) / varies,
         "brightness": brightness,
-        "area": total / np.maximum(brightness, 1e-9) / (height * width),
+        "area": outline.mean(axis=(1, 2)),
         "contrast": edges / total,
         "symmetry": 1 - np.abs(ink - ink[:, :, ::-1]).sum(axis=(1, 2)) / (2 * total),
         "shift right": centre_x / width,
@@ -88,6 +93,13 @@ def properties(images: Any) -> dict[str, np.ndarray]:
             name: images[..., k].mean(axis=(1, 2)) - others for name, k in (("red", 0), ("blue", 2))
         }
     return found
+
+
+def centre(weights):
+    """Return the centre (x, y) of weights (N, H, W), two arrays (N,) in pixels."""
+    y, x = np.mgrid[: weights.shape[1], : weights.shape[2]]
+    total = np.maximum(weights.sum(axis=(1, 2)), 1e-9)
+    return tuple((weights * at).sum(axis=(1, 2)) / total for at in (x, y))
 
 
 def ink_of(images):
@@ -188,7 +200,7 @@ def fitted(codes, measured):
     ridge = Ridge(RIDGE * np.square(centred).sum(axis=1).mean())
     for name, values in measured.items():
         spread = values.std()
-        if not spread > 1e-9:
+        if not spread > SMALLEST.get(name, 1e-9):
             continue
         y = (values - values.mean()) / spread
         left = y - cross_val_predict(ridge, centred, y, cv=5)

@@ -45,6 +45,21 @@ def test_properties_of_a_bar():
     assert measure("slant", lean=-0.4) < -0.3
 
 
+def test_shade_inside_an_outline_moves_nothing():
+    even, shaded = bar(wide=6), bar(wide=6)
+    shaded[..., 6:9, 0] *= 0.5
+    for name in ("shift right", "shift up", "slant", "area"):
+        assert properties(shaded)[name][0] == pytest.approx(properties(even)[name][0]), name
+    assert properties(shaded)["brightness"] < properties(even)["brightness"]
+
+
+def test_a_shift_that_cannot_be_seen_is_no_direction():
+    codes = np.random.default_rng(0).normal(size=(100, 3))
+    for deviation, names in ((0.005, []), (0.05, ["shift up"])):
+        measured = {"shift up": 0.5 + deviation * codes[:, 0]}
+        assert [each.name for each in fitted(codes, measured)] == names
+
+
 def test_dark_ink_on_light_paper_measures_as_light_ink_on_dark():
     light, dark = properties(bar(lean=0.5)), properties(1 - bar(lean=0.5))
     for name, values in light.items():

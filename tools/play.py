@@ -47,7 +47,9 @@ def main():
     for name in NAMES:
         shutil.copytree(page(name), target / name, dirs_exist_ok=True)
     first = f'<meta http-equiv="refresh" content="0; url={NAMES[0]}/">'
-    (target / "index.html").write_text(f"<!doctype html><title>Play</title>{first}\n")
+    (target / "index.html").write_text(
+        f'<!doctype html><html lang="en"><title>Play</title>{first}\n'
+    )
 
 
 if __name__ == "__main__":

@@ -10,11 +10,11 @@ import numpy as np
 from keras_capsule_poe.data.mapping import to_pixels
 from keras_capsule_poe.directions import (
     alone,
+    centre,
     codes_of_capsule,
     decoded,
     effects,
     ink_of,
-    properties,
     shown_directions,
     with_length,
 )
@@ -145,7 +145,8 @@ def _about(content):
     dataset = str(getattr(settings, "dataset", content.name))
     what = SHOWN.get(content.name, SHOWN.get(dataset, "these images"))
     sentence = (
-        f"{capsules} capsules learned to draw {what} without labels. Touch one, then change it."
+        f"A neural network has {capsules} parts, its capsules. Each one learned without labels to "
+        f"draw one kind of {what}. Choose one, then change its picture."
         if content.has_single
         else f"It has seen {what}. Draw something and see what it says."
     )
@@ -180,10 +181,10 @@ def _frame(content):
         return {"light": True, "frame": {"size": 0.75, "x": 0.5, "y": 0.5}}
     pixels = to_pixels(images)
     ink, is_light = ink_of(pixels)
-    seen, found = ink > 0.2, properties(pixels)
+    seen, (x, y) = ink > 0.2, centre(ink)
     # Shares of the sides; a position is that of the middle of a pixel.
     sizes = seen.any(axis=2).mean(axis=1), seen.any(axis=1).mean(axis=1)
-    x, y = found["shift right"] + 0.5 / ink.shape[2], 1 - found["shift up"] + 0.5 / ink.shape[1]
+    x, y = (x + 0.5) / ink.shape[2], (y + 0.5) / ink.shape[1]
     frame = {
         "size": round(float(np.median(np.maximum(*sizes))), 3),
         "x": round(float(x.mean()), 3),

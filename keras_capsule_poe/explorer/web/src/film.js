@@ -57,7 +57,7 @@ function chain(model) {
     "section",
     { "aria-label": "Chain" },
     make("h3", {}, "Chain"),
-    make("p", { className: "note" }, "Noise goes up to the hidden layer and down again, many times."),
+    make("p", { className: "note" }, "Noise goes up through the model and back down to an image, many times. It becomes what the model takes for probable."),
     make("div", { className: "strip" }, ...canvases),
     make(
       "div",

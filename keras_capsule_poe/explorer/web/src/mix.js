@@ -25,7 +25,7 @@ export async function show(root, model, state, change) {
     if (!model.has("encode")) return;
     const { free_energy: found } = await model.encode(image);
     if (found) {
-      energy.textContent = `Free energy of the picture: ${found.data[0].toFixed(2)} nats. The lower, the longer its capsules; it does not say how typical a picture is.`;
+      energy.textContent = `Free energy of the picture: ${found.data[0].toFixed(2)} nats. Low: the capsules are sure of it. It does not say how typical a picture is.`;
     }
   });
 

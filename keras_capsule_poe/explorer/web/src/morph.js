@@ -15,7 +15,7 @@ export async function show(root, model, state, change) {
   const side = state.next === "b" ? "b" : "a";
   root.replaceChildren(
     make("h2", {}, "Morph"),
-    make("p", { className: "note" }, "Choose two test images, one after the other."),
+    make("p", { className: "note" }, "Choose two test images, one after the other. The pictures between them are mixtures of their codes, the numbers that the model describes each image by."),
     choices(model, [a, b], (k) =>
       change({ ...state, [side]: k, next: side === "a" ? "b" : "a" }, true),
     ),

@@ -22,6 +22,7 @@ import { axis, moved, whole } from "./vectors.js";
 const SPAN = 2;
 const SLIDER = { min: -SPAN, max: SPAN, step: 0.05 };
 const SWEEP = 16;
+const DOTS = "Dots: how much of a property the numbers of the capsule determine. Five dots: nearly all.";
 
 // The code of a capsule that the state of the page says.
 export function codeOf(model, state, capsule) {
@@ -133,6 +134,7 @@ export async function show(root, model, state, change) {
       make(
         "section",
         { className: "choose", "aria-label": "Capsules" },
+        make("p", { className: "note" }, choosing(model)),
         gallery(model, capsule, (c) => other({ c, s: undefined })),
       ),
       make("section", { className: "stage", "aria-label": "Picture" }, canvas, actions),
@@ -142,7 +144,7 @@ export async function show(root, model, state, change) {
         make("h2", {}, `Capsule ${capsule}: ${own.label || "no main class"}`),
         make("p", { className: "note" }, about(own)),
         ...rows,
-        named.length ? null : make("p", {}, "No property of its pictures follows its code."),
+        make("p", { className: "note" }, named.length ? DOTS : "No property of its pictures follows its code."),
         make("details", {}, make("summary", {}, `All ${model.dim} dimensions`), ...dimensions),
         make("details", {}, make("summary", {}, "The same in Python"), python(model, capsule)),
       ),
@@ -152,6 +154,13 @@ export async function show(root, model, state, change) {
   // The small pictures at the ends of the sliders.
   const images = await render(named.flatMap((_, k) => [at(k, -SPAN), at(k, SPAN)]));
   images.forEach((image, k) => paint(ends[Math.floor(k / 2)][k % 2], image, shape));
+}
+
+function choosing(model) {
+  const isNamed = model.kind !== "classes" && model.each.some(({ label }) => label);
+  return isNamed
+    ? "What each capsule draws. Below: the most frequent class of the test images that it explains best, and its share."
+    : "What each capsule draws.";
 }
 
 function about(own) {
