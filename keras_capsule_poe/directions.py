@@ -53,7 +53,7 @@ def properties(images: Any) -> dict[str, np.ndarray]:
     Returns:
         Dict of arrays (N,). `height`, `width` and `area` are shares of the image. `slant` is
         positive for an outline that leans to the right. `shift right` and `shift up` are the
-        position of the outline, whatever is bright or dark inside.
+        position of the outline; shades inside do not count.
         Colour images also have `red` and `blue`, more of that colour than of the others.
 
     Example:
@@ -109,7 +109,7 @@ def ink_of(images):
 
 
 def codes_of_capsule(model, capsule, images=None, draws=DRAWS):
-    """Return codes (N, E) of one capsule: of its own draws, or of the images that it wins."""
+    """Return codes (N, E) of one capsule: of its draws, or of the images that it wins."""
     if "single" in getattr(model, "modes", {}):
         domain = (model.modes["single"].domains or (None,))[-1]
         drawn = model.draw_capsule(capsule, draws, 0, domain)["capsules"]

@@ -99,6 +99,7 @@ export async function show(root, model) {
         "section",
         { "aria-label": "Paper" },
         make("h2", {}, "Draw"),
+        make("p", { className: "note" }, "Draw with a mouse or a finger, or load a picture."),
         paper,
         make("div", { className: "actions" }, button("Clear", clear), file),
       ),

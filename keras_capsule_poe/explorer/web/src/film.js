@@ -56,7 +56,7 @@ function chain(model) {
   return make(
     "section",
     { "aria-label": "Chain" },
-    make("h3", {}, "Chain"),
+    make("h3", {}, "From noise to images"),
     make("p", { className: "note" }, "Noise goes up through the model and back down to an image, many times. It becomes what the model takes for probable."),
     make("div", { className: "strip" }, ...canvases),
     make(

@@ -10,7 +10,7 @@ export function thumbnail(model, capsule) {
 }
 
 export function gallery(model, chosen, choose) {
-  return make(
+  const made = make(
     "div",
     { className: "gallery" },
     ...model.each.map((own, capsule) =>
@@ -27,4 +27,9 @@ export function gallery(model, chosen, choose) {
       ),
     ),
   );
+  // On a phone it is one row, which begins at the chosen capsule.
+  requestAnimationFrame(() => {
+    made.scrollLeft = made.children[chosen].offsetLeft - made.clientWidth / 3;
+  });
+  return made;
 }

@@ -38,6 +38,7 @@ export async function show(root, model, state, change) {
   if (model.thumbnails) mark(context, model, capsule, x.map((_, k) => at(k)));
   const [height, width, channels] = model.image;
   const shown = picture(new Float32Array(height * width * channels), model.image, "image", "middle");
+  shown.style.display = "none";
   const plays = model.each.length > 0;
   const words = make("p", { className: "note" }, `Point at a dot to see its image.${plays ? " Click to play with its capsule." : ""}`);
   function nearest(event) {
@@ -55,6 +56,7 @@ export async function show(root, model, state, change) {
     const k = nearest(event);
     if (!known[k]) return;
     paint(shown, known[k].pixels, model.image);
+    shown.style.display = "";
     const name = known[k].label || `test image ${k}`;
     words.textContent = hasCapsules ? `${name}: ${named(model, capsule[k])}` : name;
   });

@@ -30,6 +30,7 @@ export async function show(root, model, state, change) {
   });
 
   root.replaceChildren(
+    make("p", { className: "note" }, "Two capsules at once: choose the first and the second, then move the slider."),
     make(
       "div",
       { className: "mix" },

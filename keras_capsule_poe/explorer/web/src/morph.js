@@ -9,7 +9,10 @@ const STEPS = 9;
 
 export async function show(root, model, state, change) {
   const known = await loadKnown(model);
-  const [a, b] = [index(state.a ?? 0, known.length), index(state.b ?? 1, known.length)];
+  const a = index(state.a ?? 0, known.length);
+  // By default a test image of another class.
+  const other = known.findIndex(({ label }) => label !== known[a].label);
+  const b = index(state.b ?? Math.max(1, other), known.length);
   const strip = make("div", { className: "strip" });
   // The next click changes the one that was not changed last.
   const side = state.next === "b" ? "b" : "a";

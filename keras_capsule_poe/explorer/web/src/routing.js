@@ -18,7 +18,7 @@ export async function show(root, model, state, change) {
     make(
       "p",
       { className: "note" },
-      `Each place of the image votes for ${isClasses ? "classes" : "capsules"}. Routing starts with equal shares and gives more to those that agree with the votes. Bright places give the ${isClasses ? "most probable one" : "longest capsule"} more than others do.`,
+      `Each place of the image votes for ${isClasses ? "classes" : "capsules"}. Routing starts with equal shares and gives more to those that agree with the votes. The more orange a place is, the larger is the share that it gives to the ${isClasses ? "most probable class" : "longest capsule"}.`,
     ),
     choices(model, [chosen], (k) => change({ ...state, i: k }, true), 20),
     steps,
@@ -33,16 +33,18 @@ export async function show(root, model, state, change) {
     make("figure", {}, picture(pixels, model.image, "the image"), make("figcaption", {}, "image")),
     ...Array.from({ length: iterations }, (_, t) => {
       const c = coefficients.data.subarray(t * size, (t + 1) * size);
-      const own = Float32Array.from({ length: rows * columns }, (_, k) => c[k * capsules + winner]);
-      const [low, high] = [Math.min(...own), Math.max(...own)];
-      const shown = own.map((value) => (high > low ? (value - low) / (high - low) : 0.5));
+      const shown = Float32Array.from({ length: rows * columns }, (_, k) => {
+        const all = c.subarray(k * capsules, (k + 1) * capsules);
+        return all[winner] / all.reduce((sum, value) => sum + value, 0);
+      });
+      const [low, high] = [Math.min(...shown), Math.max(...shown)].map((share) => `${Math.round(100 * share)}%`);
       const title = t === 0 ? "equal shares" : `iteration ${t}`;
       const names = (j) => (isClasses ? String(model.class_names[j] ?? j) : named(model, j));
       return make(
         "figure",
         {},
         overlay(pixels, model.image, shown, rows, columns, title),
-        make("figcaption", {}, `${title}: shares from ${low.toFixed(3)} to ${high.toFixed(3)}`),
+        make("figcaption", {}, `${title}: ${low === high ? low : `${low} to ${high}`}`),
         bars(largest(p(t), SHOWN).map((j) => [names(j), p(t)[j]]), isClasses ? "Probability of each class" : "Longest capsules"),
       );
     }),
