@@ -12,6 +12,7 @@ of capsules with at least three properties of R2 above 0.7.
 Fonts of Debian: DejaVu, Liberation, FreeFont, Roboto, Lato, Open Sans, Comic Neue, Junicode, ...
 
 Usage: python benchmarks/page.py MODEL [--digits 7] [--picture FILE] [--json FILE]
+       python benchmarks/page.py MODEL --directions
 (a pretrained model; `make page` was run)
 """
 
@@ -216,26 +217,36 @@ def count_right(page, digit):
     return named.count(str(digit))
 
 
+def named_share(model):
+    """Share of capsules with at least three properties of R2 above 0.7."""
+    found = [model.directions(capsule) for capsule in range(model.capsules)]
+    return float(np.mean([sum(each.r2 > 0.7 for each in own) >= 3 for own in found]))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--digits", default="7", help="digits that are drawn, for mnist")
     parser.add_argument("--picture", type=Path, help="picture of the page, of fashion_mnist")
+    parser.add_argument("--directions", action="store_true", help="measure named directions only")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
+    model = kcp.load(args.model)
+    if args.directions:
+        print({"model": args.model, "directions": named_share(model)})
+        return
     images = kcp.data.load_images(args.model).test
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with sync_playwright() as driver:
-        served = kcp.explore(kcp.load(args.model), images, args.model)
+        served = kcp.explore(model, images, args.model)
         static = Path(served.holder.name) / "page"
         about = json.loads((static / "model.json").read_text())
-        known = [sum(d["r2"] > 0.7 for d in each["directions"]) >= 3 for each in about["each"]]
         browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         row = {
             "model": args.model,
             **{name: on_screen(browser, served.local_url, w) for name, w in WIDTHS.items()},
             "megabytes": round(bytes_before_drawing(static), 2),
-            "directions": float(np.mean(known)),
+            "directions": named_share(model),
         }
         if args.model == "mnist":
             page = opened(browser, served.local_url)
