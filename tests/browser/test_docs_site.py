@@ -33,6 +33,7 @@ def address():
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    server.server_close()
 
 
 @pytest.mark.parametrize("page", PAGES)
