@@ -100,9 +100,12 @@ def _traced_once(model):
 
     # Routing makes a large graph, and half of the endpoints need it.
     for name, arguments in model.SHARED.items():
-        graph = tf.function(
-            getattr(model, name), autograph=False, input_signature=signature(model, arguments)
-        )
+        method = getattr(model, name)
+        # Shared capsules are an argument of some calls only.
+        takes_more = "shared" in inspect.signature(method).parameters
+        kind = {"reduce_retracing": True} if takes_more else {}
+        specs = None if takes_more else signature(model, arguments)
+        graph = tf.function(method, autograph=False, input_signature=specs, **kind)
         object.__setattr__(model, name, graph)
     try:
         yield

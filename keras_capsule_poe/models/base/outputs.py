@@ -39,6 +39,7 @@ class CapsuleCodes(Output):
         probabilities: Array (N, J), the probability of each capsule.
         free_energy: Array (N,), the free energy of each image in nats. It is no score of how usual
             a single image is, see `outlier_scores`.
+        shared: Array (N, S, E), capsules that code what the others leave of an image, or None.
 
     Example:
 
@@ -52,6 +53,7 @@ class CapsuleCodes(Output):
     capsules: np.ndarray
     probabilities: np.ndarray
     free_energy: np.ndarray
+    shared: np.ndarray | None = None
 
     @property
     def winners(self) -> np.ndarray:
@@ -80,6 +82,7 @@ class Samples(Output):
         images: Array (N, H, W, C), pixels in [0, 1].
         capsules: Array (N, J, E), the codes that were decoded.
         index: Array (N,), the capsule that is active in each code, or None if all are.
+        shared: Array (N, S, E), shared capsules that were decoded with them, or None.
 
     Example:
 
@@ -93,3 +96,4 @@ class Samples(Output):
     images: np.ndarray
     capsules: np.ndarray
     index: np.ndarray | None = None
+    shared: np.ndarray | None = None

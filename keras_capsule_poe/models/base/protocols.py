@@ -228,8 +228,8 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
 
     def sample_capsule(self, capsule, n, seed, domain=None):
         """Sample images from the capsule with index `capsule`; otherwise like `sample`."""
-        codes = self.draw_capsule(capsule, n, seed, domain)["capsules"]
-        return {**self.decode(codes), "capsules": codes}
+        drawn = self.draw_capsule(capsule, n, seed, domain)
+        return {"images": self.render(*whole(drawn))["images"], "capsules": drawn["capsules"]}
 
     def sample_joint(self, n, seed):
         """Sample images in mode `"joint"`, with all capsules active."""
@@ -291,7 +291,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """
         if is_numpy(images):
             found = self._mapped("code", self._checked(images))
-            return CapsuleCodes(*(found[field] for field in CapsuleCodes.__annotations__))
+            return CapsuleCodes(*(found.get(field) for field in CapsuleCodes.__annotations__))
         code = self.code(self._tensor("images", images))
         return {name: code[name] for name in ("capsules", "probabilities")}
 
@@ -305,13 +305,15 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """Decode codes (N, J, E), in batches.
 
         Args:
-            capsules: Array (N, J, E), or the `CapsuleCodes` of images.
+            capsules: Array (N, J, E), or the `CapsuleCodes` of images or `Samples`, with their
+                shared capsules.
 
         Returns:
             `Images` of arrays. For a tensor: a dict with `images` (B, H, W, C).
         """
-        if isinstance(capsules, CapsuleCodes):
-            capsules = capsules.capsules
+        shared = None
+        if isinstance(capsules, (CapsuleCodes, Samples)):
+            capsules, shared = capsules.capsules, capsules.shared
         if is_numpy(capsules):
             self.check_fitted()
             capsules = _floats(capsules)
@@ -324,7 +326,8 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
             if not largest <= _LARGEST_CODE:
                 size = f"{largest:g}" if np.isfinite(largest) else "NaN or infinity"
                 raise BadUse(f"`capsules` must be finite and below 1e9. Received: {size}")
-            return Images(**self._mapped("render", capsules))
+            code = whole({"capsules": capsules, "shared": shared})
+            return Images(**self._mapped("render", code))
         need_tensor("capsules", capsules)
         return {"images": self.render(capsules)["images"]}
 
@@ -336,7 +339,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """
         if is_numpy(images):
             return Images(**self._mapped("reconstruct", self._checked(images)))
-        return self.render(self.code(self._tensor("images", images))["capsules"])
+        return self.render(*whole(self.code(self._tensor("images", images))))
 
     def _tensor(self, name, images):
         """Return a tensor of pixels; values that can be read now are checked."""
@@ -353,7 +356,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """Raise `BadUse` unless the model is trained; a `TrainedModel` knows."""
 
     def _mapped(self, method, rows):
-        """Apply a method to the rows of an array, in batches, by one graph that is kept."""
+        """Apply a method to the rows of arrays, in batches, by one graph that is kept."""
         # The instance's dict, since Keras would track an attribute.
         graphs = self.__dict__.setdefault("_graphs", {})
         # A graph keeps the convolutions of its trace, see `fast`.
@@ -412,7 +415,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """
         if ops.is_tensor(n):
             drawn = self.draw(n, seed, mode, domain)
-            return {**self.decode(drawn["capsules"]), **drawn}
+            return {"images": self.render(*whole(drawn))["images"], **drawn}
         n = self.number_of_images(n)
         self.check_fitted()
         if capsule is not None and mode not in (None, "single"):
@@ -424,8 +427,8 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         else:
             drawn = self.draw_capsule(capsule, n, seed, domain)
         drawn = {name: ops.convert_to_numpy(value) for name, value in drawn.items()}
-        images = self._mapped("render", drawn["capsules"])["images"]
-        return Samples(images, drawn["capsules"], drawn.get("capsule"))
+        images = self._mapped("render", whole(drawn))["images"]
+        return Samples(images, drawn["capsules"], drawn.get("capsule"), drawn.get("shared"))
 
     def plot_samples(self, n: int | None = None, **options: Any) -> Any:
         """Return a figure of random images, see `figures.plot_samples`."""
@@ -496,6 +499,11 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
                 f"{meant(domain, domains)}"
             )
         return mode, domain
+
+
+def whole(code):
+    """Return the capsules of a code, a dict of arrays, and the shared ones if there are any."""
+    return tuple(code[name] for name in ("capsules", "shared") if code.get(name) is not None)
 
 
 def _listed(names):

@@ -127,6 +127,38 @@ def _principal_axes(x, rank):
     return factor
 
 
+def adapt_shared(shared, residuals, winner):
+    """Fit `SharedCapsules` to residuals (N, I, D) of images that capsules (N,) win."""
+    rows, size = residuals.reshape(len(residuals), -1), shared.capsules * shared.dim
+    mean = rows.mean(axis=0)
+    axes = _principal_axes(rows - mean, size).T
+    axes /= np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), 1e-30)
+    codes = ((rows - mean) @ axes.T).astype("float64")
+    means, factors = gaussians(codes, winner, shared.groups)
+    shared.mean.assign(mean.reshape(shared.mean.shape))
+    shared.kernel.assign(axes.reshape(shared.kernel.shape))
+    shared.codes.set_weights([np.ones((shared.groups, 1)), means[:, None], factors[:, None]])
+
+
+def gaussians(codes, group, groups):
+    """Return means (G, K) and factors (G, K, K) of a Gaussian for each group of codes (N, K).
+
+    The mean of all codes is zero. The covariance of few codes is noisy, so each group has K more
+    codes with the covariance of all.
+    """
+    size = codes.shape[1]
+    of_all = codes.T @ codes / len(codes)
+    means, factors = np.zeros((groups, size)), np.zeros((groups, size, size))
+    for which in range(groups):
+        own = codes[group == which]
+        means[which] = own.sum(axis=0) / (len(own) + 1)
+        around = own - means[which]
+        covariance = (around.T @ around + size * of_all) / (len(own) + size)
+        variances, axes = np.linalg.eigh(covariance)
+        factors[which] = axes * np.sqrt(np.maximum(variances, 0))
+    return means, factors
+
+
 def usage(codes, labels=None):
     """Return each capsule's mean probability, its deviation, and the fraction of images won.
 

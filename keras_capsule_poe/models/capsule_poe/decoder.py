@@ -3,12 +3,20 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.numerics import length, real_number, unsquash
+from keras_capsule_poe.core.labels import winners
+from keras_capsule_poe.core.numerics import (
+    compiled,
+    length,
+    real_number,
+    unsquash,
+    whole_number,
+)
 from keras_capsule_poe.data import sequential_batches
-from keras_capsule_poe.data.mapping import map_batches
+from keras_capsule_poe.data.mapping import map_batches, spread
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import mean_error, relative_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
@@ -21,9 +29,17 @@ from keras_capsule_poe.models.base.features import (
     sgd,
 )
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
+from keras_capsule_poe.models.capsule_poe.codes import adapt_shared
 from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
-from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, whitened_vectors
+from keras_capsule_poe.models.capsule_poe.layers import (
+    CapsulePoE,
+    SharedCapsules,
+    whitened_vectors,
+)
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
+
+# Images that the shared capsules are fitted to: enough for some hundred directions.
+SHARED_IMAGES = 12_000
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -46,11 +62,14 @@ class CapsuleDecoder(ContrastiveModel):
         bias_rate: Float, the learning rate of the bias relative to the maps.
         amplitude: Boolean, whether the experts have an amplitude. The maps are then linear in
             (v, 1), with v of unit variance.
+        shared_capsules: Integer S, the capsules that code the residual of an image, see
+            `SharedCapsules`; 0: none. `fit` does not change them.
         seed: Integer.
         **kwargs: `keras.Model` arguments.
 
     Call arguments:
         inputs: Tensor (B, J, E), squashed expert capsules.
+        shared: Tensor (B, S, E), shared capsules; None: the experts alone.
 
     Returns:
         Tensor (B, I, D), squashed primary capsules.
@@ -85,6 +104,7 @@ class CapsuleDecoder(ContrastiveModel):
         conditional: bool = False,
         bias_rate: float = 1.0,
         amplitude: bool = False,
+        shared_capsules: int = 0,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -110,15 +130,34 @@ class CapsuleDecoder(ContrastiveModel):
         self.conditional = conditional
         self.amplitude = bool(amplitude)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
+        self.shared_capsules = whole_number("shared_capsules", shared_capsules, least=0)
+        self.shared = None
 
     def build(self, input_shape):
         *capsules, dim = input_shape
         build_once(self.primaries, (*capsules, dim + int(self.offset)))
+        if self.shared_capsules:
+            self.shared = SharedCapsules(self.shared_capsules, dim, capsules[-1], name="shared")
+            self.shared.build(self.primaries.compute_output_shape(input_shape))
         self.built = True
 
-    def call(self, inputs):
-        z = self.primaries.route(self.weigh(inputs)).z / self.feature_scale
+    def call(self, inputs, shared=None):
+        z = self._decoded(inputs)
+        if shared is not None:
+            z = z + self.shared.decode(shared)
         return ops.cast(self.primaries.units.mean(z), self.compute_dtype)
+
+    def _decoded(self, capsules):
+        """Return primary capsules before the squash, (B, I, D), decoded from (B, J, E)."""
+        return self.primaries.route(self.weigh(capsules)).z / self.feature_scale
+
+    def code_shared(self, x, capsules):
+        """Return the shared capsules (B, S, E) of primary capsules x (B, I, D), both squashed."""
+        return self.shared(self.residual(x, capsules))
+
+    def residual(self, x, capsules):
+        """Return x (B, I, D) less what capsules (B, J, E) decode to, both before the squash."""
+        return unsquash(x) - self._decoded(capsules)
 
     def compute_output_shape(self, input_shape):
         return self.primaries.compute_output_shape(input_shape)
@@ -185,6 +224,7 @@ def build_decoder(settings, primary_capsules):
         offset=decoder.offset,
         conditional=decoder.conditional,
         amplitude=encoder.amplitude,
+        shared_capsules=decoder.shared_capsules,
         seed=settings.seed,
         name="decoder",
     )
@@ -225,6 +265,31 @@ def train_decoder(run, product_with):
     last = run.fit(
         "decoder", model, stream, settings.schedule, after_epoch, picture, whole=lambda: product
     )
-    save_model(run, "decoder", model)
     found = worse_than_mean(held_out, last["val_relative_error"], features.mean)
+    if model.shared_capsules and model.trainable_variables:
+        last |= fit_shared(model, features, codes, (held_out_codes, held_out))
+    save_model(run, "decoder", model)
     return {**last, **warn(run, "decoder", found)}
+
+
+def fit_shared(model, features, codes, held_out):
+    """Fit the shared capsules to residuals of some training images.
+
+    `held_out` are codes and primary capsules. Return the errors with and without shared capsules.
+    """
+    some, to_residual = spread(len(codes), SHARED_IMAGES), compiled(model.residual)
+    own = np.asarray(codes[some])
+    adapt_shared(
+        model.shared,
+        map_batches(to_residual, (features.of(features.train[some]), own)),
+        winners(own),
+    )
+    codes, x = held_out
+    residuals = map_batches(to_residual, (x, codes))
+    remaining = residuals - model.shared.decode(model.shared(residuals))
+    errors = {"val_relative_error": remaining, "val_error_without_shared": residuals}
+    decode = model.primaries.units.mean
+    return {
+        name: float(relative_error(decode(unsquash(x) - error), x))
+        for name, error in errors.items()
+    }

@@ -354,6 +354,51 @@ class GaussianMixtures(Configured, keras.layers.Layer):
         return [ops.take(means, index, axis=0) + spread], []
 
 
+@keras.saving.register_keras_serializable("keras_capsule_poe")
+class SharedCapsules(Configured, keras.layers.Layer):
+    """Capsules that all images share: z = V (r - m) codes the residual r (I, D) of an image.
+
+    The residual is what the experts leave. Shared capsules do not compete. The rows of V are the
+    principal directions of r, orthonormal: the maximum of the likelihood for experts that are
+    linear and Gaussian ([Tipping & Bishop, 1999](https://doi.org/10.1111/1467-9868.00196)). A
+    Gaussian describes the codes of the images that each of J other capsules wins.
+
+    Args:
+        capsules: int, S, number of shared capsules.
+        dim: int, E, dimensions of each.
+        groups: int, J.
+    """
+
+    def __init__(self, capsules, dim, groups, **kwargs):
+        super().__init__(**kwargs)
+        self.capsules, self.dim, self.groups = capsules, dim, groups
+        self.codes = GaussianMixtures(groups, 1, capsules * dim, name="codes")
+
+    def build(self, input_shape):
+        def statistic(name, *shape):
+            return self.add_weight(shape=shape, initializer="zeros", trainable=False, name=name)
+
+        inputs = tuple(input_shape[1:])
+        self.mean = statistic("mean", *inputs)
+        self.kernel = statistic("kernel", self.capsules, self.dim, *inputs)
+        self.codes.build()
+        self.built = True
+
+    def call(self, residuals):
+        """Return codes (B, S, E) of residuals (B, I, D)."""
+        return ops.einsum("seid,bid->bse", self.kernel, residuals - self.mean)
+
+    def decode(self, codes):
+        """Return residuals (B, I, D) of codes (B, S, E)."""
+        return self.mean + ops.einsum("seid,bse->bid", self.kernel, codes)
+
+    def draw(self, group, seed):
+        """Sample codes (N, S, E) of images that the capsules with indices `group` (N,) win."""
+        noise = keras.random.normal((ops.shape(group)[0], self.capsules * self.dim), seed=seed)
+        drawn = self.codes(noise, ops.zeros(ops.shape(group)), group)
+        return ops.reshape(drawn, (-1, self.capsules, self.dim))
+
+
 # Codes with an amplitude. The paper leaves capsules of S^m x R^n x (0, 1) to future work: an
 # orientation, further coordinates and a probability. A code with an amplitude has n = 1. In the
 # whitening of its expert, z is the vector v = C^(-1/2) (z - m) with unit variance in each of E

@@ -8,7 +8,8 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.labels import winner_alone
+from keras_capsule_poe.core.arguments import seed_given
+from keras_capsule_poe.core.labels import winner_alone, winners
 from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, squash
 from keras_capsule_poe.core.routing import at_places, routing_steps
 from keras_capsule_poe.core.units import free_energy, squashed
@@ -36,6 +37,7 @@ from keras_capsule_poe.models.base.protocols import (
     LikelihoodModel,
     Mode,
     build_once,
+    whole,
 )
 from keras_capsule_poe.models.capsule_poe.curve import capsule_curve
 from keras_capsule_poe.models.capsule_poe.decoder import (
@@ -177,7 +179,8 @@ class ProductOfExpertCapsules(
            z_j = sum_i c_ij W_ij x_i and c from routing (`core/routing.py`). Then the codes of the
            training images, whitened and squashed, are described by mixtures.
         4. The capsule decoder learns maps U by `decoder_rule`, so that squash(sum_j U_ji code_j)
-           comes near x_i. The codes are those of step 3.
+           comes near x_i. The codes are those of step 3. Then shared capsules are fitted to the
+           residuals.
         5. The model of all parts is written for Keras and as a SavedModel.
         """
         run.part("autoencoder", train_autoencoder)
@@ -249,11 +252,11 @@ class ProductOfExpertCapsules(
         self.capsules, self.amplitude = experts.capsules, self.encoder.whitening.amplitude
         # Dimensions of a code, and of the noise that draws one.
         self.dim, self.noise_dim = experts.dim + self.amplitude, experts.dim
-        whole = self.capsules * self.dim
+        numbers = self.capsules * self.dim
         if self.visited is None:
             self.visited = GaussianMixtures(self.capsules, 1, self.noise_dim, name="visited")
         if self.joint is None:
-            self.joint = GaussianMixtures(1, 1, whole, rank=1, name="joint")
+            self.joint = GaussianMixtures(1, 1, numbers, rank=1, name="joint")
 
     @property
     def units(self):
@@ -287,7 +290,10 @@ class ProductOfExpertCapsules(
                     "half_space": "Its directions come from the half of the sphere that "
                     "training visited.",
                     "posterior": "Its directions come from a mixture fitted to those that training "
-                    "visited.",
+                    "visited"
+                    + (
+                        ", and shared capsules add detail." if self.decoder.shared_capsules else "."
+                    ),
                 },
             ),
             "joint": Mode(note="Whole codes, from the mixture fitted to those of training."),
@@ -397,24 +403,27 @@ class ProductOfExpertCapsules(
     def _code(self, x, coefficients=None):
         z = self.encoder.experts.route(x, coefficients).z
         capsules = self.encoder.whitening(z)
-        return {
+        found = {
             "capsules": capsules,
             "probabilities": length(capsules),
             "free_energy": free_energy(z, self.units),
             "experts": squashed(z, self.units),
         }
+        if self.decoder.shared is not None:
+            found["shared"] = self.decoder.code_shared(x, capsules)
+        return found
 
     def visible_free_energy(self, x):
         """Return the free energy (B,) of squashed primary capsules (B, I, D), in nats."""
         return self.encoder.experts.free_energy(x)
 
-    def decode_visible(self, capsules):
-        """Decode expert capsules (B, J, E) to primary capsules (B, I, D), both squashed."""
-        return self.decoder(capsules)
+    def decode_visible(self, capsules, shared=None):
+        """Decode capsules (B, J, E), and shared ones (B, S, E), to primary capsules (B, I, D)."""
+        return self.decoder(capsules, shared)
 
-    def render(self, capsules):
-        """Decode capsules (B, J, E) to a dict with `images` and `primary_capsules` (B, I, D)."""
-        primary = self.decoder(capsules)
+    def render(self, capsules, shared=None):
+        """Decode capsules to a dict with `images` and `primary_capsules`, see `decode_visible`."""
+        primary = self.decoder(capsules, shared)
         return {"images": self.from_visible(primary), "primary_capsules": primary}
 
     def to_visible(self, images):
@@ -424,6 +433,24 @@ class ProductOfExpertCapsules(
     def from_visible(self, x):
         """Decode squashed primary capsules (B, I, D) to images (B, H, W, C)."""
         return self.from_features(self.primary.to_features(x))
+
+    def draw(self, n, seed, mode=None, domain=None):
+        return self._with_shared(super().draw(n, seed, mode, domain), seed, mode, domain)
+
+    def draw_capsule(self, capsule, n, seed, domain=None):
+        drawn = super().draw_capsule(capsule, n, seed, domain)
+        return self._with_shared(drawn, seed, "single", domain)
+
+    def _with_shared(self, drawn, seed, mode, domain):
+        """Add shared capsules to codes that are drawn as those of training images are."""
+        _, domain = self.resolve_mode(mode, domain)
+        if self.decoder.shared is None or domain in ("prior", "half_space"):
+            return drawn
+        group = drawn.get("capsule", winners(drawn["capsules"]))
+        return {
+            **drawn,
+            "shared": self.decoder.shared.draw(group, StatelessSeed(seed_given(seed), 3)),
+        }
 
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]
@@ -514,16 +541,16 @@ class ProductOfExpertCapsules(
         """
         features = self.to_features(images)
         x = self.primary(features)
-        capsules = self._code(x)["capsules"]
-        whole = self.render(capsules)
+        code = self._code(x)
+        rendered = self.render(*whole(code))
         unrouted = self._code(x, "uniform")["capsules"]
         return {
             "autoencoder": (self.from_features(features), images),
             "divergence_step": (self.from_visible(self.chain_step(x)), images),
-            "whole_code": (whole["images"], images),
-            "one_capsule": (self.render(winner_alone(capsules))["images"], images),
+            "whole_code": (rendered["images"], images),
+            "one_capsule": (self.render(winner_alone(code["capsules"]))["images"], images),
             "routing_off": (self.render(unrouted)["images"], images),
-            "primary_capsules": (whole["primary_capsules"], x),
+            "primary_capsules": (rendered["primary_capsules"], x),
         }
 
     def density(self, images, seed=0, base=None, routing="fixed"):

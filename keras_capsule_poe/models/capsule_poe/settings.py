@@ -1,6 +1,8 @@
 """Settings and presets of a product of expert capsules."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+import pydantic
 
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.models.base.settings import FeatureSettings
@@ -91,6 +93,8 @@ class DecoderSettings(RoutedPart):
         activity: Exponent of the weights of active capsules; None: all have the weight one.
         offset: Give the decoder the length of each capsule as one more coordinate.
         conditional: Keep the expert capsules of the data in the second term of the rule.
+        shared_capsules: Capsules that do not compete and code what is left of an image when its own
+            capsules are decoded; 0: none.
         min_learning_rate_fraction: Last learning rate, as a fraction of the first.
     """
 
@@ -103,6 +107,7 @@ class DecoderSettings(RoutedPart):
     activity: Positive | None = 2.0
     offset: bool = True
     conditional: bool = True
+    shared_capsules: Annotated[int, pydantic.Field(ge=0)] = 8
 
 
 class CodesSettings(Part):
@@ -136,13 +141,19 @@ _REPRESENTATION: dict[str, Any] = {
         "weight_decay": 1e-4,
         "feature_scale": 0.2,
         "activity": None,
+        "shared_capsules": 0,
     },
 }
 
 # The decoder's coordinates of codes with an amplitude have unit variance, hence the low rates.
 _DETAIL: dict[str, Any] = {
     "encoder": {"capsules": 40, "dim": 80, "amplitude": True, "steps": 450},
-    "decoder": {"learning_rate": 0.1, "min_learning_rate_fraction": 0.02, "activity": 4.0},
+    "decoder": {
+        "learning_rate": 0.1,
+        "min_learning_rate_fraction": 0.02,
+        "activity": 4.0,
+        "shared_capsules": 0,
+    },
     "codes": {"joint_components": 1},
 }
 
@@ -173,6 +184,7 @@ _PAPER: dict[str, Any] = {
         "activity": None,
         "offset": False,
         "conditional": False,
+        "shared_capsules": 0,
     },
 }
 
@@ -217,6 +229,13 @@ class CapsuleSettings(FeatureSettings):
     encoder: EncoderSettings = EncoderSettings()
     decoder: DecoderSettings = DecoderSettings()
     codes: CodesSettings = CodesSettings()
+
+    @classmethod
+    def from_dict(cls, values):
+        # Models of earlier versions have no shared capsules.
+        if "decoder" in values:
+            values = {**values, "decoder": {"shared_capsules": 0, **values["decoder"]}}
+        return super().from_dict(values)
 
     def idle(self):
         found, encoder = super().idle(), self.encoder

@@ -1,0 +1,171 @@
+"""Shared capsules: what the experts leave of an image, coded, drawn and kept in files."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+from keras_capsule_poe import CapsuleDecoder, CapsulePoE, ProductOfExpertCapsules, load
+from keras_capsule_poe.core.numerics import squash, unsquash
+from keras_capsule_poe.data import load_images
+from keras_capsule_poe.errors import TrainingWarning
+from keras_capsule_poe.models.capsule_poe.codes import adapt_shared, gaussians
+from keras_capsule_poe.models.capsule_poe.layers import SharedCapsules
+
+IMAGES, INPUTS, DIM = 400, 6, 4
+
+
+@pytest.fixture(scope="module")
+def residuals():
+    """Residuals (N, I, D) with a few strong directions, in three groups with other means."""
+    random = np.random.default_rng(0)
+    group = random.integers(3, size=IMAGES)
+    strength = np.linspace(3, 0.1, INPUTS * DIM)
+    turn = np.linalg.qr(random.normal(size=(INPUTS * DIM, INPUTS * DIM)))[0]
+    rows = (random.normal(size=(IMAGES, INPUTS * DIM)) + 0.5 * group[:, None]) * strength @ turn
+    return rows.reshape(IMAGES, INPUTS, DIM).astype("float32"), group
+
+
+def adapted(residuals, capsules=2, dim=3):
+    values, group = residuals
+    shared = SharedCapsules(capsules, dim, 3)
+    shared.build((None, INPUTS, DIM))
+    adapt_shared(shared, values, group)
+    return shared
+
+
+def test_codes_are_the_projection_on_the_leading_eigenvectors(residuals):
+    shared, rows = adapted(residuals), residuals[0].reshape(IMAGES, -1).astype("float64")
+    centred = rows - rows.mean(axis=0)
+    _, vectors = np.linalg.eigh(centred.T @ centred)
+    projected = centred @ vectors[:, -6:] @ vectors[:, -6:].T + rows.mean(axis=0)
+    codes = shared(residuals[0])
+    assert codes.shape == (IMAGES, 2, 3)
+    np.testing.assert_allclose(
+        np.asarray(shared.decode(codes)).reshape(IMAGES, -1), projected, atol=2e-3
+    )
+    # Less than all directions lose something, and no worse ones are chosen.
+    lost = np.square(projected - rows).sum()
+    assert 0.01 < lost / np.square(centred).sum() < 0.5
+
+
+def test_draws_have_mean_and_covariance_of_their_group(residuals):
+    shared, group = adapted(residuals), residuals[1]
+    codes = np.asarray(shared(residuals[0])).reshape(IMAGES, -1)
+    drawn = np.asarray(shared.draw(np.repeat(np.arange(3, dtype="int32"), 20_000), seed=0))
+    for which, some in enumerate(np.split(drawn.reshape(len(drawn), -1), 3)):
+        own = codes[group == which]
+        error = own.std(axis=0) * (0.03 + 2 / len(own))
+        assert (np.abs(some.mean(axis=0) - own.mean(axis=0)) < error + 0.02).all()
+        # A few pseudo-observations of all groups are mixed in.
+        mixed = (len(own) * np.cov(own.T) + 6 * codes.T @ codes / IMAGES) / (len(own) + 6)
+        np.testing.assert_allclose(np.cov(some.T), mixed, atol=0.05 * np.trace(mixed))
+    assert np.abs(drawn[:20_000].mean(axis=0) - drawn[-20_000:].mean(axis=0)).max() > 0.5
+
+
+def test_a_group_without_images_draws_as_all_do(residuals):
+    codes = np.random.default_rng(0).normal(size=(500, 3)) * [1, 2, 3]
+    means, factors = gaussians(codes, np.zeros(500, int), 2)
+    assert not means[1].any()
+    np.testing.assert_allclose(factors[1] @ factors[1].T, codes.T @ codes / 500)
+
+
+def test_fewer_images_than_directions_leave_directions_of_zero():
+    shared = SharedCapsules(4, 4, 1)
+    shared.build((None, INPUTS, DIM))
+    values = np.random.default_rng(0).normal(size=(5, INPUTS, DIM)).astype("float32")
+    adapt_shared(shared, values, np.zeros(5, int))
+    np.testing.assert_allclose(shared.decode(shared(values)), values, atol=1e-4)
+    assert np.isfinite(shared.draw(np.zeros(9, "int32"), seed=0)).all()
+
+
+def test_the_decoder_adds_shared_capsules_before_the_squash(residuals):
+    random = np.random.default_rng(1)
+    primaries = CapsulePoE(INPUTS, DIM, kernel_initializer="glorot_uniform")
+    decoder = CapsuleDecoder(primaries, shared_capsules=2)
+    experts = random.uniform(-0.3, 0.3, (7, 3, 5)).astype("float32")
+    x = np.asarray(squash(0.4 * random.normal(size=(7, INPUTS, DIM)).astype("float32")))
+    decoder.build((None, 3, 5))
+    adapt_shared(decoder.shared, residuals[0], residuals[1])
+    alone = np.asarray(unsquash(decoder(experts)))
+    residual = np.asarray(unsquash(x)) - alone
+    np.testing.assert_allclose(decoder.residual(x, experts), residual, atol=1e-4)
+    codes = decoder.code_shared(x, experts)
+    wanted = squash(alone + np.asarray(decoder.shared.decode(decoder.shared(residual))))
+    np.testing.assert_allclose(decoder(experts, codes), wanted, atol=1e-4)
+    # Ten dimensions come nearer to the image than none.
+    assert np.square(np.asarray(decoder(experts, codes)) - x).sum() != pytest.approx(
+        np.square(np.asarray(decoder(experts)) - x).sum(), rel=1e-3
+    )
+
+
+@pytest.mark.parametrize("number", [-1, 1.5, "8", True])
+def test_a_wrong_number_is_refused(number):
+    with pytest.raises(ValueError, match="shared_capsules"):
+        CapsuleDecoder(CapsulePoE(INPUTS, DIM), shared_capsules=number)
+
+
+@pytest.fixture(scope="module")
+def trained():
+    images = load_images("digits", limit=150).train.images
+    model = ProductOfExpertCapsules(
+        capsules=3,
+        autoencoder={"filters": 8},
+        encoder={"dim": 4},
+        decoder={"shared_capsules": 3},
+        compute={"implementation": "reference"},
+    )
+    with warnings.catch_warnings():
+        # A few steps teach little.
+        warnings.simplefilter("ignore", TrainingWarning)
+        model.fit(images, epochs=4, verbose=0)
+    return model, images[:6]
+
+
+def test_whole_codes_come_nearer_than_experts_alone(trained):
+    model, images = trained
+    codes, x = model.encode(images), model.to_visible(keras.ops.cast(images, "float32") / 255)
+    assert codes.shared.shape == (6, 3, 4)
+    made = {
+        "whole": model.decode(codes).primary_capsules,
+        "experts": model.decode(codes.capsules).primary_capsules,
+    }
+    error = {name: float(np.square(y - np.asarray(x)).sum()) for name, y in made.items()}
+    assert error["whole"] < 0.9 * error["experts"]
+    np.testing.assert_allclose(
+        model.reconstruct(images).images, model.decode(codes).images, atol=1e-6
+    )
+
+
+def test_draws_of_the_training_codes_have_shared_capsules_and_others_none(trained):
+    model = trained[0]
+    for options in (
+        {"domain": "posterior"},
+        {"domain": "posterior", "capsule": 1},
+        {"mode": "joint"},
+    ):
+        drawn = model.sample(5, seed=0, **options)
+        assert drawn.shared.shape == (5, 3, 4) and np.ptp(drawn.shared, axis=0).min() > 0
+        np.testing.assert_allclose(model.decode(drawn).images, drawn.images, atol=1e-6)
+        assert np.abs(model.decode(drawn.capsules).images - drawn.images).max() > 1e-3
+    for domain in ("prior", "half_space"):
+        assert model.sample(5, seed=0, domain=domain).shared is None
+
+
+def test_files_keep_shared_capsules(trained, tmp_path):
+    model, images = trained
+    model.save(tmp_path / "model.keras")
+    copy = load(tmp_path / "model.keras")
+    assert copy.settings.decoder.shared_capsules == 3
+    for mine, theirs in zip(model.decoder.shared.weights, copy.decoder.shared.weights):
+        np.testing.assert_array_equal(mine, theirs)
+    drawn = [each.sample(4, seed=1, domain="posterior").images for each in (model, copy)]
+    np.testing.assert_allclose(*drawn, atol=1e-6)
+
+
+def test_a_model_of_a_former_version_has_none():
+    settings = ProductOfExpertCapsules().settings
+    former = settings.to_dict()
+    assert former["decoder"].pop("shared_capsules") == 8
+    assert type(settings).from_dict(former).decoder.shared_capsules == 0
