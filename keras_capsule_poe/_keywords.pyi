@@ -62,6 +62,7 @@ class DecoderNames(TypedDict, total=False):
     activity: float | None
     offset: bool
     conditional: bool
+    shared_capsules: int
 
 class DecoderSection(RoutedSection, DecoderNames, total=False): ...
 

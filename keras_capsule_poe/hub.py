@@ -52,7 +52,7 @@ def export_hub(model, folder, card, options=None, pictures=()):
         pictures: Paths of PNG files for the model card.
 
     Returns:
-        Path of the folder, and a dict of what is left out with reasons.
+        Path of the folder, and a dict of reasons by what it lacks.
 
     Raises:
         BadUse: If the folder holds other files.

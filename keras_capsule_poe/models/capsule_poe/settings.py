@@ -93,8 +93,8 @@ class DecoderSettings(RoutedPart):
         activity: Exponent of the weights of active capsules; None: all have the weight one.
         offset: Give the decoder the length of each capsule as one more coordinate.
         conditional: Keep the expert capsules of the data in the second term of the rule.
-        shared_capsules: Capsules that do not compete and code what is left of an image when its own
-            capsules are decoded; 0: none.
+        shared_capsules: Number of capsules that do not compete and code the residual, the image
+            less what its experts decode to; 0: none.
         min_learning_rate_fraction: Last learning rate, as a fraction of the first.
     """
 
