@@ -199,11 +199,12 @@ def agreement():
 def candidates(dataset):
     """What might be a better default: draws, and what the agreement does."""
     names = "confident FID precision recall coverage purity winners experts whole_code".split()
-    names += ["without_agreement", "one_capsule", "cpu_seconds"]
+    names += ["experts_alone", "without_agreement", "one_capsule", "cpu_seconds"]
     rows = read(f"candidates/{dataset}.json").items()
     columns = ["default with", "seeds", *"confident FID precision recall coverage purity".split()]
     columns += ["other winner without agreement", "experts an image", "error of whole codes"]
-    columns += ["error, codes without agreement", "error, one capsule", "processor's seconds"]
+    columns += ["error, experts alone", "error, experts without agreement", "error, one capsule"]
+    columns += ["processor's seconds"]
     return table(columns, [[name, *of_seeds(seeds, names)] for name, seeds in rows])
 
 
@@ -395,7 +396,7 @@ TABLES = {
     "whole codes": (whole_codes, *(f"whole_codes/{d}.json" for d in DATASETS)),
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
     **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}/ladder.json") for d in DATASETS},
-    "candidates": (lambda: candidates("fashion_mnist"), "candidates/fashion_mnist.json"),
+    **{f"candidates {d}": (lambda d=d: candidates(d), f"candidates/{d}.json") for d in DATASETS},
     **{
         f"detail {d} {domain}": (lambda d=d, domain=domain: detail(d, domain),
                                  f"detail/{d}/detail.json")

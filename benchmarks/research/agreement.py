@@ -8,8 +8,9 @@ images, which no row was trained on. Columns:
 - `change`: by how much the pre-activations z change then, |z - z'|^2 / |z|^2;
 - `experts`: experts that carry an image, the mean of exp(entropy of the shares of -F);
 - `lengths`: mean lengths of the longest capsules of an image, the longest first;
-- `whole_code`, `one_capsule`, `without_agreement`: relative error of primary capsules that are
-  decoded from the whole code, from its longest capsule, and from the code without agreement.
+- `whole_code`, `experts_alone`, `one_capsule`, `without_agreement`: relative error of primary
+  capsules that are decoded from the whole code, from it without shared capsules, from its longest
+  capsule, and from the experts without agreement.
 
 Rows that were made are kept.
 
@@ -82,10 +83,12 @@ def figures(model, images):
     squares, others = (np.square(each.astype("float64")).sum(axis=-1) for each in (z, other))
     codes, plain = (map_batches(model.encoder.whitening, each) for each in (z, other))
     decoded = {
-        "whole_code": codes,
-        "one_capsule": map_batches(winner_alone, codes),
-        "without_agreement": plain,
+        "experts_alone": (codes,),
+        "one_capsule": (map_batches(winner_alone, codes),),
+        "without_agreement": (plain,),
     }
+    shared = model.decoder.shared and map_batches(model.decoder.code_shared, (x, codes))
+    decoded["whole_code"] = (codes,) if shared is None else (codes, shared)
     lengths = -np.sort(-squares / (1 + squares), axis=1)
     return {
         "images": len(images),

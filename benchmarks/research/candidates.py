@@ -33,23 +33,25 @@ from keras_capsule_poe.models.base import features
 
 HELD_OUT, MEASURED = 5_000, 2_000
 NOISE = {"autoencoder.feature_noise": 0.5}
-SHARED = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0}
+AGREEMENT = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0}
 # Settings beside those of the default.
+ALONE = {"decoder.shared_capsules": 0}
 ROWS = {
     "default": {},
+    "no shared capsules": ALONE,
     "feature noise": NOISE,
-    "feature noise, agreement": {**NOISE, **SHARED},
-    "feature noise, agreement, 32 dimensions": {**NOISE, **SHARED, "encoder.dim": 32},
-    "feature noise, 32 dimensions": {**NOISE, "encoder.dim": 32},
+    "feature noise, no shared capsules": {**NOISE, **ALONE},
+    "feature noise, agreement, no shared capsules": {**NOISE, **AGREEMENT, **ALONE},
 }
 DRAWS = "confident FID precision recall coverage purity".split()
-COLUMNS = [*DRAWS, "winners", "change", "experts", *"whole_code one_capsule cpu_seconds".split()]
+COLUMNS = [*DRAWS, *"winners change experts whole_code one_capsule cpu_seconds".split()]
 
 
-def autoencoder_for(config, images, folder):
+def autoencoder_for(config, dataset, images, folder):
     """A trained autoencoder of these settings, kept in a file; the processor's seconds it took."""
     settings = json.dumps([config.seed, len(images), config.autoencoder.model_dump()])
-    path = folder / f"autoencoder-{hashlib.sha256(settings.encode()).hexdigest()[:12]}.keras"
+    digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
+    path = folder / f"{dataset}-autoencoder-{digest}.keras"
     if not path.exists():
         begun = time.process_time()
         model = autoencoder_of(config, images)
@@ -59,10 +61,10 @@ def autoencoder_for(config, images, folder):
     return features.as_float32(keras.models.load_model(path, compile=False)), seconds
 
 
-def measured(settings, seed, data, folder):
+def measured(settings, seed, dataset, data, folder):
     """Figures of a model of settings beside those of the default, and all its settings."""
     config = config_of("generation", settings, seed)
-    autoencoder, seconds = autoencoder_for(config, data.train.images, folder)
+    autoencoder, seconds = autoencoder_for(config, dataset, data.train.images, folder)
     model = kcp.ProductOfExpertCapsules(seed=seed, autoencoder=autoencoder)
     rest = {name: settings[name] for name in settings if not name.startswith("autoencoder.")}
     model.settings.update(rest)
@@ -98,7 +100,7 @@ def main():
             row, config = done.setdefault(name, {}), config_of("generation", ROWS[name], seed)
             if str(seed) in row and is_of(row[str(seed)]["sections"], config):
                 continue
-            found = row[str(seed)] = measured(ROWS[name], seed, data, args.folder)
+            found = row[str(seed)] = measured(ROWS[name], seed, args.dataset, data, args.folder)
             kept.write_text(json.dumps(done, indent=1) + "\n")
             print(f"{args.dataset}, seed {seed}, {name}: {found}", flush=True)
     print(table(done, args.rows, args.seeds, COLUMNS))
