@@ -23,6 +23,8 @@ from keras_capsule_poe.io.records import digest, read_record, write_record
 
 ROOT = Path(__file__).parents[1]
 PRETRAINED = ROOT / "saved_models" / "pretrained"
+# Rows of the results pages.
+ROWS = ROOT / "docs" / "benchmarks" / "pretrained"
 # Bits of the mantissa of the weights; float16 has 10.
 BITS = 4
 # Weights that stay float32: a whitened weak axis is a small difference of large numbers.
@@ -155,6 +157,7 @@ def main():
         }
         (PRETRAINED / name / "metrics.json").write_text(json.dumps(kept, indent=1) + "\n")
         (PRETRAINED / name / "README.md").write_text(card(name, metrics, commit))
+        (ROWS / f"{name}.json").write_text(json.dumps(kept["rounded"], indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -208,6 +208,18 @@ def candidates(dataset):
     return table(columns, [[name, *of_seeds(seeds, names)] for name, seeds in rows])
 
 
+def pretrained():
+    """The pretrained models: draws of each domain, and reconstructions from whole codes."""
+    names = "confident FID precision recall coverage purity".split()
+    lines = []
+    for dataset, title in DATASETS.items():
+        rows = read(f"pretrained/{dataset}.json")["samples"]
+        for row in ("whole_code", "prior", "posterior", "joint"):
+            cells = [cell([rows[row][n]]) if n in rows[row] else "-" for n in names]
+            lines.append([title, row.replace("_", " "), *cells])
+    return table(["data", "images", *names], lines)
+
+
 def instantiation():
     """How many capsules have a dimension for a property of the image."""
     lines = []
@@ -405,6 +417,7 @@ TABLES = {
     },
     "detail codes": (detail_codes, *(f"detail/{d}/detail.json" for d in (*DATASETS, "cifar10"))),
     **{f"comparison {d}": (lambda d=d: comparison(d), f"comparison/{d}.json") for d in DATASETS},
+    "pretrained": (pretrained, *(f"pretrained/{d}.json" for d in DATASETS)),
     "classifiers": (classifiers, "classifiers/rows.json"),
     "pairs": (lambda: shares("pairs_muon", both_of_a_pair="pairs", single_digits="digits"),
               "pairs_muon/rows.json"),
