@@ -3,14 +3,17 @@
 import numpy as np
 
 from keras_capsule_poe.core.labels import winners
+from keras_capsule_poe.core.numerics import direction
 from keras_capsule_poe.data.mapping import chunks, spread
 from keras_capsule_poe.models.base.clusters import fit_mixture
-from keras_capsule_poe.models.capsule_poe.layers import whitened_vectors
+from keras_capsule_poe.models.capsule_poe.layers import quadratic, whitened_vectors
 
 # Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
 # Images per capsule: enough for Gaussians of some hundred dimensions, and a limit on memory.
 DESCRIBED = 20_000
+# Ridge of the means of shared codes, in images: small beside those that an expert wins.
+RIDGE = 3.0
 # Rank of the covariances of whole codes.
 JOINT_RANK = 64
 _CHUNK = 4096
@@ -127,33 +130,42 @@ def _principal_axes(x, rank):
     return factor
 
 
-def adapt_shared(shared, residuals, winner):
-    """Fit `SharedCapsules` to residuals (N, I, D) of images that capsules (N,) win."""
+def adapt_shared(shared, residuals, capsules):
+    """Fit `SharedCapsules` to residuals (N, I, D) of images with capsules (N, J, E)."""
     rows, size = residuals.reshape(len(residuals), -1), shared.capsules * shared.dim
     mean = rows.mean(axis=0)
     axes = _principal_axes(rows - mean, size).T
     axes /= np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), 1e-30)
     codes = ((rows - mean) @ axes.T).astype("float64")
-    means, factors = gaussians(codes, winner, shared.groups)
-    shared.mean.assign(mean.reshape(shared.mean.shape))
-    shared.kernel.assign(axes.reshape(shared.kernel.shape))
-    shared.codes.set_weights([np.ones((shared.groups, 1)), means[:, None], factors[:, None]])
+    winner = _winners(capsules)
+    own = np.asarray(direction(capsules[np.arange(len(capsules)), winner]), "float64")
+    means, factors = conditional_gaussians(
+        codes, np.asarray(quadratic(own)), winner, shared.experts
+    )
+    shared.set_weights(
+        [mean.reshape(shared.mean.shape), axes.reshape(shared.kernel.shape), means, factors]
+    )
 
 
-def gaussians(codes, group, groups):
-    """Return means (G, K) and factors (G, K, K) of a Gaussian for each group of codes (N, K).
+def conditional_gaussians(codes, terms, group, groups):
+    """Return means (G, T, K) and factors (G, K, K) of Gaussians of codes (N, K) in groups (N,).
 
-    The mean of all codes is zero. The covariance of few codes is noisy, so each group has K more
-    codes with the covariance of all.
+    The mean of a code is linear in its terms (N, T), by ridge regression. The covariance of few
+    codes is noisy, so each group has K more codes with the covariance of all.
     """
     size = codes.shape[1]
-    of_all = codes.T @ codes / len(codes)
-    means, factors = np.zeros((groups, size)), np.zeros((groups, size, size))
+    means = np.zeros((groups, terms.shape[1], size))
+    errors = np.array(codes)
     for which in range(groups):
-        own = codes[group == which]
-        means[which] = own.sum(axis=0) / (len(own) + 1)
-        around = own - means[which]
-        covariance = (around.T @ around + size * of_all) / (len(own) + size)
+        own = group == which
+        a = terms[own]
+        means[which] = np.linalg.solve(a.T @ a + RIDGE * np.eye(a.shape[1]), a.T @ codes[own])
+        errors[own] -= a @ means[which]
+    of_all = errors.T @ errors / len(errors)
+    factors = np.zeros((groups, size, size))
+    for which in range(groups):
+        own = errors[group == which]
+        covariance = (own.T @ own + size * of_all) / (len(own) + size)
         variances, axes = np.linalg.eigh(covariance)
         factors[which] = axes * np.sqrt(np.maximum(variances, 0))
     return means, factors

@@ -7,7 +7,6 @@ import numpy as np
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import (
     compiled,
     length,
@@ -38,8 +37,8 @@ from keras_capsule_poe.models.capsule_poe.layers import (
 )
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
-# Images that the shared capsules are fitted to: enough for some hundred directions.
-SHARED_IMAGES = 12_000
+# Images that the shared capsules are fitted to: enough for some hundred dimensions.
+SHARED_IMAGES = 20_000
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -279,11 +278,8 @@ def fit_shared(model, features, codes, held_out):
     """
     some, to_residual = spread(len(codes), SHARED_IMAGES), compiled(model.residual)
     own = np.asarray(codes[some])
-    adapt_shared(
-        model.shared,
-        map_batches(to_residual, (features.of(features.train[some]), own)),
-        winners(own),
-    )
+    residuals = map_batches(to_residual, (features.of(features.train[some]), own))
+    adapt_shared(model.shared, residuals, own)
     codes, x = held_out
     residuals = map_batches(to_residual, (x, codes))
     remaining = residuals - model.shared.decode(model.shared(residuals))

@@ -360,19 +360,19 @@ class SharedCapsules(Configured, keras.layers.Layer):
 
     The residual is what the experts leave. Shared capsules do not compete. The rows of V are the
     principal directions of r, orthonormal: the maximum of the likelihood for experts that are
-    linear and Gaussian ([Tipping & Bishop, 1999](https://doi.org/10.1111/1467-9868.00196)). A
-    Gaussian describes the codes of the images that each of J other capsules wins.
+    linear and Gaussian ([Tipping & Bishop, 1999](https://doi.org/10.1111/1467-9868.00196)). Given
+    the direction of the capsule that wins an image, its shared code is Gaussian, with a mean that
+    is quadratic in the direction.
 
     Args:
         capsules: int, S, number of shared capsules.
-        dim: int, E, dimensions of each.
-        groups: int, J.
+        dim: int, E, dimensions of each, and of an expert.
+        experts: int, J.
     """
 
-    def __init__(self, capsules, dim, groups, **kwargs):
+    def __init__(self, capsules, dim, experts, **kwargs):
         super().__init__(**kwargs)
-        self.capsules, self.dim, self.groups = capsules, dim, groups
-        self.codes = GaussianMixtures(groups, 1, capsules * dim, name="codes")
+        self.capsules, self.dim, self.experts = capsules, dim, experts
 
     def build(self, input_shape):
         def statistic(name, *shape):
@@ -381,7 +381,10 @@ class SharedCapsules(Configured, keras.layers.Layer):
         inputs = tuple(input_shape[1:])
         self.mean = statistic("mean", *inputs)
         self.kernel = statistic("kernel", self.capsules, self.dim, *inputs)
-        self.codes.build()
+        # Of the codes of the images that each expert wins.
+        size, terms = self.capsules * self.dim, quadratic(np.zeros((1, self.dim))).shape[1]
+        self.means = statistic("means", self.experts, terms, size)
+        self.factors = statistic("factors", self.experts, size, size)
         self.built = True
 
     def call(self, residuals):
@@ -392,11 +395,32 @@ class SharedCapsules(Configured, keras.layers.Layer):
         """Return residuals (B, I, D) of codes (B, S, E)."""
         return self.mean + ops.einsum("seid,bse->bid", self.kernel, codes)
 
-    def draw(self, group, seed):
-        """Sample codes (N, S, E) of images that the capsules with indices `group` (N,) win."""
-        noise = keras.random.normal((ops.shape(group)[0], self.capsules * self.dim), seed=seed)
-        drawn = self.codes(noise, ops.zeros(ops.shape(group)), group)
+    def draw(self, winner, capsules, seed):
+        """Sample codes (N, S, E) beside capsules (N, J, E), of which `winner` (N,) are longest."""
+        own = ops.take_along_axis(capsules, ops.reshape(winner, (-1, 1, 1)), axis=1)[:, 0]
+        noise = keras.random.normal((ops.shape(winner)[0], self.capsules * self.dim), seed=seed)
+        # In slices: the factors of 10,000 codes at once would take 0.7 GB.
+        size, fitting = noise.shape[1], max(1, at_once(BLOCK) // noise.shape[1] ** 2)
+        arrays = [quadratic(direction(own)), noise, winner]
+        (drawn,), _ = over_images(self._some, arrays, fitting, [(size,)], [])
         return ops.reshape(drawn, (-1, self.capsules, self.dim))
+
+    def _some(self, terms, noise, winner):
+        means, factors = (ops.take(each, winner, axis=0) for each in (self.means, self.factors))
+        mean = ops.einsum("nt,ntk->nk", terms, means)
+        return [mean + ops.einsum("nkl,nl->nk", factors, noise)], []
+
+
+# A quadratic form in so many dimensions; dimensions of codes are sorted by what they explain.
+SQUARED = 16
+
+
+def quadratic(directions):
+    """Return 1, the coordinates and their products, (N, T), of directions (N, E)."""
+    first = directions[:, :SQUARED]
+    rows, columns = np.triu_indices(first.shape[1])
+    products = ops.take(first, rows, axis=1) * ops.take(first, columns, axis=1)
+    return ops.concatenate([ops.ones_like(first[:, :1]), directions, products], axis=1)
 
 
 # Codes with an amplitude. The paper leaves capsules of S^m x R^n x (0, 1) to future work: an

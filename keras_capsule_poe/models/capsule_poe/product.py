@@ -446,11 +446,9 @@ class ProductOfExpertCapsules(
         _, domain = self.resolve_mode(mode, domain)
         if self.decoder.shared is None or domain in ("prior", "half_space"):
             return drawn
-        group = drawn.get("capsule", winners(drawn["capsules"]))
-        return {
-            **drawn,
-            "shared": self.decoder.shared.draw(group, StatelessSeed(seed_given(seed), 3)),
-        }
+        capsules, seed = drawn["capsules"], StatelessSeed(seed_given(seed), 3)
+        winner = drawn.get("capsule", winners(capsules))
+        return {**drawn, "shared": self.decoder.shared.draw(winner, capsules, seed)}
 
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]

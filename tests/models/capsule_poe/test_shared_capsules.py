@@ -10,28 +10,30 @@ from keras_capsule_poe import CapsuleDecoder, CapsulePoE, ProductOfExpertCapsule
 from keras_capsule_poe.core.numerics import squash, unsquash
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import TrainingWarning
-from keras_capsule_poe.models.capsule_poe.codes import adapt_shared, gaussians
-from keras_capsule_poe.models.capsule_poe.layers import SharedCapsules
+from keras_capsule_poe.models.capsule_poe.codes import adapt_shared, conditional_gaussians
+from keras_capsule_poe.models.capsule_poe.layers import SharedCapsules, quadratic
 
 IMAGES, INPUTS, DIM = 400, 6, 4
 
 
 @pytest.fixture(scope="module")
 def residuals():
-    """Residuals (N, I, D) with a few strong directions, in three groups with other means."""
+    """Residuals (N, I, D) with a few strong directions, and capsules (N, 3, 3) of their images."""
     random = np.random.default_rng(0)
-    group = random.integers(3, size=IMAGES)
+    winner = random.integers(3, size=IMAGES)
+    capsules = 0.1 * random.normal(size=(IMAGES, 3, 3))
+    own = random.normal(size=(IMAGES, 3))
+    capsules[np.arange(IMAGES), winner] = 0.9 * own / np.linalg.norm(own, axis=1, keepdims=True)
     strength = np.linspace(3, 0.1, INPUTS * DIM)
     turn = np.linalg.qr(random.normal(size=(INPUTS * DIM, INPUTS * DIM)))[0]
-    rows = (random.normal(size=(IMAGES, INPUTS * DIM)) + 0.5 * group[:, None]) * strength @ turn
-    return rows.reshape(IMAGES, INPUTS, DIM).astype("float32"), group
+    rows = (random.normal(size=(IMAGES, INPUTS * DIM)) + 0.5 * winner[:, None]) * strength @ turn
+    return rows.reshape(IMAGES, INPUTS, DIM).astype("float32"), capsules.astype("float32")
 
 
 def adapted(residuals, capsules=2, dim=3):
-    values, group = residuals
     shared = SharedCapsules(capsules, dim, 3)
     shared.build((None, INPUTS, DIM))
-    adapt_shared(shared, values, group)
+    adapt_shared(shared, *residuals)
     return shared
 
 
@@ -45,39 +47,80 @@ def test_codes_are_the_projection_on_the_leading_eigenvectors(residuals):
     np.testing.assert_allclose(
         np.asarray(shared.decode(codes)).reshape(IMAGES, -1), projected, atol=2e-3
     )
-    # Less than all directions lose something, and no worse ones are chosen.
     lost = np.square(projected - rows).sum()
     assert 0.01 < lost / np.square(centred).sum() < 0.5
 
 
-def test_draws_have_mean_and_covariance_of_their_group(residuals):
-    shared, group = adapted(residuals), residuals[1]
-    codes = np.asarray(shared(residuals[0])).reshape(IMAGES, -1)
-    drawn = np.asarray(shared.draw(np.repeat(np.arange(3, dtype="int32"), 20_000), seed=0))
-    for which, some in enumerate(np.split(drawn.reshape(len(drawn), -1), 3)):
-        own = codes[group == which]
-        error = own.std(axis=0) * (0.03 + 2 / len(own))
-        assert (np.abs(some.mean(axis=0) - own.mean(axis=0)) < error + 0.02).all()
-        # A few pseudo-observations of all groups are mixed in.
-        mixed = (len(own) * np.cov(own.T) + 6 * codes.T @ codes / IMAGES) / (len(own) + 6)
-        np.testing.assert_allclose(np.cov(some.T), mixed, atol=0.05 * np.trace(mixed))
-    assert np.abs(drawn[:20_000].mean(axis=0) - drawn[-20_000:].mean(axis=0)).max() > 0.5
+def test_terms_are_all_products():
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+    pairs = [x[:, i] * x[:, j] for i in range(3) for j in range(i, 3)]
+    np.testing.assert_allclose(
+        quadratic(x), np.stack([np.ones(5), *x.T, *pairs], axis=1), rtol=1e-6
+    )
+    assert quadratic(np.zeros((1, 30))).shape == (1, 1 + 30 + 16 * 17 // 2)
 
 
-def test_a_group_without_images_draws_as_all_do(residuals):
-    codes = np.random.default_rng(0).normal(size=(500, 3)) * [1, 2, 3]
-    means, factors = gaussians(codes, np.zeros(500, int), 2)
+def test_a_quadratic_law_is_found_and_drawn():
+    """Codes of two groups with known quadratic means and known covariances."""
+    random = np.random.default_rng(0)
+    n, size = 20_000, 4
+    x = random.normal(size=(n, 3))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    group = np.arange(n) % 2
+    terms = np.asarray(quadratic(x))
+    law = random.normal(size=(2, terms.shape[1], size))
+    noise = random.normal(size=(2, size, size))
+    errors = np.einsum("nkl,nl->nk", noise[group], random.normal(size=(n, size)))
+    codes = np.einsum("nt,ntk->nk", terms, law[group]) + errors
+    means, factors = conditional_gaussians(codes, terms, group, 2)
+    for which in range(2):
+        # |x| = 1 makes one term depend on others, so compare means and not coefficients.
+        found, true = (terms[group == which] @ each[which] for each in (means, law))
+        assert np.abs(found - true).max() < 0.6
+        assert np.square(found - true).mean() < 0.01
+        covariance = factors[which] @ factors[which].T
+        wanted = noise[which] @ noise[which].T
+        np.testing.assert_allclose(covariance, wanted, atol=0.06 * np.trace(wanted))
+
+
+def test_draws_follow_the_winner_and_its_direction(residuals):
+    shared = adapted(residuals)
+    terms, size, draws = 1 + 3 + 6, 6, 20_000
+    random = np.random.default_rng(1)
+    law = random.normal(size=(3, terms, size)).astype("float32")
+    factors = random.normal(size=(3, size, size)).astype("float32")
+    shared.means.assign(law)
+    shared.factors.assign(factors)
+    for winner in (0, 2):
+        capsules = np.zeros((draws, 3, 3), "float32")
+        capsules[:, winner] = direction = np.array([0.48, 0.36, 0.0], "float32")
+        index = np.full(draws, winner, "int32")
+        drawn = np.asarray(shared.draw(index, capsules, seed=0)).reshape(draws, size)
+        mean = np.asarray(quadratic(direction[None] / 0.6))[0] @ law[winner]
+        deviation = np.sqrt(np.square(factors[winner]).sum(axis=1))
+        assert (np.abs(drawn.mean(axis=0) - mean) < 5 * deviation / draws**0.5).all()
+        np.testing.assert_allclose(np.cov(drawn.T), factors[winner] @ factors[winner].T, atol=0.3)
+
+
+def test_an_expert_without_images_draws_with_the_covariance_of_all():
+    random = np.random.default_rng(0)
+    codes, terms = random.normal(size=(500, 3)) * [1, 2, 3], np.ones((500, 1))
+    means, factors = conditional_gaussians(codes, terms, np.zeros(500, int), 2)
     assert not means[1].any()
-    np.testing.assert_allclose(factors[1] @ factors[1].T, codes.T @ codes / 500)
+    errors = codes - means[0]
+    np.testing.assert_allclose(factors[1] @ factors[1].T, errors.T @ errors / 500)
 
 
 def test_fewer_images_than_directions_leave_directions_of_zero():
     shared = SharedCapsules(4, 4, 1)
     shared.build((None, INPUTS, DIM))
-    values = np.random.default_rng(0).normal(size=(5, INPUTS, DIM)).astype("float32")
-    adapt_shared(shared, values, np.zeros(5, int))
+    random = np.random.default_rng(0)
+    values = random.normal(size=(5, INPUTS, DIM)).astype("float32")
+    capsules = random.uniform(size=(5, 1, 4)).astype("float32")
+    adapt_shared(shared, values, capsules)
     np.testing.assert_allclose(shared.decode(shared(values)), values, atol=1e-4)
-    assert np.isfinite(shared.draw(np.zeros(9, "int32"), seed=0)).all()
+    drawn = shared.draw(np.zeros(5, "int32"), capsules, seed=0)
+    assert np.isfinite(drawn).all()
 
 
 def test_the_decoder_adds_shared_capsules_before_the_squash(residuals):
@@ -87,7 +130,7 @@ def test_the_decoder_adds_shared_capsules_before_the_squash(residuals):
     experts = random.uniform(-0.3, 0.3, (7, 3, 5)).astype("float32")
     x = np.asarray(squash(0.4 * random.normal(size=(7, INPUTS, DIM)).astype("float32")))
     decoder.build((None, 3, 5))
-    adapt_shared(decoder.shared, residuals[0], residuals[1])
+    adapt_shared(decoder.shared, residuals[0], random.uniform(size=(IMAGES, 3, 5)))
     alone = np.asarray(unsquash(decoder(experts)))
     residual = np.asarray(unsquash(x)) - alone
     np.testing.assert_allclose(decoder.residual(x, experts), residual, atol=1e-4)
