@@ -28,9 +28,6 @@ from keras_capsule_poe.models.base.inputs import FINITE, PIXELS, rows_given
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.boltzmann.layers import RestrictedBoltzmannMachine, binarization
 
-# In training, the error is measured on one image of so many.
-MEASURED = 4
-
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 @with_former_names
@@ -38,8 +35,7 @@ class HarmoniumModel(ContrastiveModel):
     """RBM trained on arrays (N, D) by CD, persistent CD or parallel tempering.
 
     Persistent chains are non-trainable weights, so checkpoints contain them. All random numbers
-    derive from `seed` and the optimizer's step. The metric `loss` is the relative error of
-    mean-field reconstructions, in training of a quarter of each batch.
+    derive from `seed` and the optimizer's step.
 
     On TensorFlow compile with `jit_compile=False`, because XLA makes a step on a CPU several
     times slower. On JAX keep the default.
@@ -256,8 +252,7 @@ class HarmoniumModel(ContrastiveModel):
             x=x, cd_steps=self.cd_steps, seed=seeds[4], chains=chains, **sides
         )
         y = machine.hidden.mean(divergence.z)
-        # The error costs a product as large as those of the update: some images are enough.
-        means = self._error_and_energy(machine, x, divergence.z, -(-ops.shape(x)[0] // MEASURED))
+        means = self._error_and_energy(machine, x, divergence.z)
         means["ascents"] = [
             divergence.gradient - self.weight_decay * rbm.kernel,
             divergence.hidden_bias,
@@ -296,11 +291,10 @@ class HarmoniumModel(ContrastiveModel):
     def _learns_variance(self):
         return self.machine.visible == "gaussian" and self.machine.learn_variance
 
-    def _error_and_energy(self, machine, x, z, first=None):
-        """Return means of the free energy, and of the first images' mean-field reconstruction."""
-        some = x[:first]
-        reconstruction, _ = gibbs_step(machine, some, seed=None, fields=z[:first])
-        error = mean_error(self._uncentred(reconstruction), self._uncentred(some))
+    def _error_and_energy(self, machine, x, z):
+        """Return means of the mean-field reconstruction error and of the free energy."""
+        reconstruction, _ = gibbs_step(machine, x, seed=None, fields=z)
+        error = mean_error(self._uncentred(reconstruction), self._uncentred(x))
         energy = self.machine.free_energy_of(machine, x, z)
         return {"error": error, "free_energy": ops.mean(energy)}
 

@@ -133,27 +133,6 @@ def test_training_raises_the_likelihood(algorithm, visible, no_autodiff):
     assert set(model.evaluate(v, verbose=0, return_dict=True)) >= {"loss", "free_energy"}
 
 
-def relative_error(model, v):
-    """Relative error of mean-field reconstructions of v (N, D), in NumPy."""
-    rbm, v = model.machine, np.asarray(v, "float64")
-    names = ("kernel", "hidden_bias", "visible_bias", "hidden_offset", "visible_offset")
-    w, a, b, hidden, visible = (np.asarray(getattr(rbm, name), "float64") for name in names)
-    p = 1 / (1 + np.exp(-(a + (v - visible) @ w.T)))
-    q = 1 / (1 + np.exp(-(b + (p - hidden) @ w)))
-    return np.square(q - v).sum() / np.square(v).sum()
-
-
-def test_training_measures_the_error_on_a_quarter_and_evaluate_on_all():
-    v, model = data(30), build("pcd", persistent_chains=8)
-    model.adapt(v)
-    # The mean of all, then of the first eight, before they are learned.
-    assert model.evaluate(v, batch_size=30, verbose=0)[0] == pytest.approx(relative_error(model, v))
-    before = relative_error(model, v[:8])
-    assert before != pytest.approx(relative_error(model, v), rel=1e-3)
-    history = model.fit(v, batch_size=30, shuffle=False, verbose=0).history
-    assert history["loss"][0] == pytest.approx(before, rel=1e-5)
-
-
 def particles_from_the_law(algorithm, scale, seed=0):
     """Total variation of particles from p(v) after 60 steps from noise, over that of exact draws.
 
