@@ -220,7 +220,9 @@ def test_bad_arguments_are_named(model):
         model.plot_samples(5, cell=1, width=3)
     with pytest.raises(BadUse, match="`width` must leave images of 0.05 to 20.*which leaves 0"):
         model.plot_samples(5, width=0.1)
-    with pytest.raises(TypeError, match="takes cell, width, theme, title, ax. Received: size=3"):
+    with pytest.raises(
+        TypeError, match="takes cell, width, columns, theme, title, ax. Received: size=3"
+    ):
         model.plot_samples(5, size=3)
     with pytest.raises(DataError, match=r"must have shape \(N, 20, 22, 1\)"):
         model.plot_reconstructions(images(2)[:, :5])

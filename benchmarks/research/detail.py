@@ -44,11 +44,13 @@ from keras_capsule_poe.training import Reporter, load_data, train
 
 # The experts stay as they start: one step of no size, and no load balancing.
 ALONE = {"encoder.steps": 1, "encoder.learning_rate": 1e-12, "encoder.load_balancing": 0.0}
+# The default of these rows is that of a version without shared capsules.
+BEFORE = {"decoder.shared_capsules": 0}
 ROWS = {
-    "default": ("generation", {}),
+    "default": ("generation", BEFORE),
     "detail": ("detail", {}),
-    "start from images": ("generation", {"encoder.initializer": "clusters"}),
-    "start alone": ("generation", ALONE),
+    "start from images": ("generation", {**BEFORE, "encoder.initializer": "clusters"}),
+    "start alone": ("generation", {**BEFORE, **ALONE}),
 }
 DOMAINS = ("prior", "posterior")
 FIGURES = "recognised frechet precision recall coverage purity".split()

@@ -55,6 +55,7 @@ CLIMBED = {
     "encoder.coefficient_sum": 5.0,
     "encoder.initializer": "clusters",
     "decoder.weight_decay": 1e-4,
+    "decoder.shared_capsules": 0,
 }
 # Then, axes of less than a thousandth of the largest variance were not whitened.
 FLOOR = 1e-3

@@ -63,10 +63,10 @@ def test_joint_samples_have_all_capsules(drawn, tiny_model):
     found, _ = drawn("png", "--mode", "joint", "--rows", 2, "--plain")
     assert found == (20 * CELL + EDGE, 2 * CELL + EDGE)
     found, _ = drawn("npz", "--mode", "joint", "--n", 5)
-    assert set(found) == {"images", "capsules"}
+    assert set(found) == {"images", "capsules", "shared"}
     assert found["images"].shape == (5, 28, 28, 1) and found["capsules"].shape == (5, 3, 4)
     assert np.linalg.norm(found["capsules"], axis=-1).min() > 0
-    decoded = load_model(tiny_model).decode(found["capsules"])["images"]
+    decoded = load_model(tiny_model).decode(found)["images"]
     np.testing.assert_allclose(found["images"], decoded, atol=1e-5)
     other, _ = drawn("npz", "--mode", "joint", "--n", 5, "--seed", 1)
     assert np.abs(other["capsules"] - found["capsules"]).max() > 1e-3

@@ -6,6 +6,7 @@ import math
 import os
 import random
 import types
+from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 import keras
@@ -305,15 +306,15 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """Decode codes (N, J, E), in batches.
 
         Args:
-            capsules: Array (N, J, E), or the `CapsuleCodes` of images or `Samples`, with their
-                shared capsules.
+            capsules: Array (N, J, E). Or the `CapsuleCodes` of images, `Samples`, or another dict
+                of arrays `capsules` and, if there are any, `shared`.
 
         Returns:
             `Images` of arrays. For a tensor: a dict with `images` (B, H, W, C).
         """
         shared = None
-        if isinstance(capsules, (CapsuleCodes, Samples)):
-            capsules, shared = capsules.capsules, capsules.shared
+        if isinstance(capsules, Mapping):
+            capsules, shared = capsules["capsules"], capsules.get("shared")
         if is_numpy(capsules):
             self.check_fitted()
             capsules = _floats(capsules)

@@ -130,8 +130,9 @@ class ProductOfExpertCapsules(
     True
     >>> model.sample(8, capsule=3)
     Samples(images: (8, 28, 28, 1), capsules: (8, 5, 16), index: (8,))
-    >>> model.encode(images)
-    CapsuleCodes(capsules: (100, 5, 16), probabilities: (100, 5), free_energy: (100,))
+    >>> codes = model.encode(images)
+    >>> codes.capsules.shape, codes.probabilities.shape, codes.shared.shape
+    ((100, 5, 16), (100, 5), (100, 8, 16))
 
     Reference:
 

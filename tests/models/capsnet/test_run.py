@@ -161,7 +161,7 @@ def test_pictures(done, tmp_path):
     with Image.open(picture) as image:
         assert image.size == (5 * 60 + 4, rows * 60 + 4 + 18)
         assert np.asarray(image)[:18].max() > 200
-    shown = done("traverse", "--out", picture, "--plain")
+    shown = done("traverse", "--out", picture, "--plain", "--rows", 8)
     assert "from -0.25 to +0.25" in shown
     with Image.open(picture) as image:
         assert image.size == (11 * 60 + 4, 8 * 60 + 4)
