@@ -314,6 +314,9 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         """
         shared = None
         if isinstance(capsules, Mapping):
+            if "capsules" not in capsules:
+                names = ", ".join(map(str, capsules)) or "none"
+                raise BadUse(f"`capsules` must have an array `capsules`. Received: {names}")
             capsules, shared = capsules["capsules"], capsules.get("shared")
         if is_numpy(capsules):
             self.check_fitted()

@@ -9,7 +9,7 @@ import pytest
 from keras_capsule_poe import CapsuleDecoder, CapsulePoE, ProductOfExpertCapsules, load
 from keras_capsule_poe.core.numerics import squash, unsquash
 from keras_capsule_poe.data import load_images
-from keras_capsule_poe.errors import TrainingWarning
+from keras_capsule_poe.errors import BadUse, TrainingWarning
 from keras_capsule_poe.models.capsule_poe.codes import adapt_shared, conditional_gaussians
 from keras_capsule_poe.models.capsule_poe.layers import SharedCapsules, quadratic
 
@@ -179,6 +179,11 @@ def test_whole_codes_come_nearer_than_experts_alone(trained):
     np.testing.assert_allclose(
         model.reconstruct(images).images, model.decode(codes).images, atol=1e-6
     )
+
+
+def test_a_dict_without_capsules_is_refused(trained):
+    with pytest.raises(BadUse, match="must have an array `capsules`. Received: images"):
+        trained[0].decode({"images": trained[1]})
 
 
 def test_draws_of_the_training_codes_have_shared_capsules_and_others_none(trained):
