@@ -37,8 +37,9 @@ from keras_capsule_poe.models.capsule_poe.layers import (
 )
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
-# Images that the shared capsules are fitted to: enough for some hundred dimensions.
-SHARED_IMAGES = 20_000
+# Images that the shared capsules are fitted to, enough for some hundred dimensions, and the most
+# bytes of their residuals, of which there are a few copies.
+SHARED_IMAGES, SHARED_BYTES = 20_000, 4e8
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -271,12 +272,17 @@ def train_decoder(run, product_with):
     return {**last, **warn(run, "decoder", found)}
 
 
+def most_images(primary):
+    """Return how many images the shared capsules are fitted to, for `PrimaryCapsules`."""
+    return min(SHARED_IMAGES, int(SHARED_BYTES / (4 * primary.capsules * primary.dim)))
+
+
 def fit_shared(model, features, codes, held_out):
     """Fit the shared capsules to residuals of some training images.
 
     `held_out` are codes and primary capsules. Return the errors with and without shared capsules.
     """
-    some, to_residual = spread(len(codes), SHARED_IMAGES), compiled(model.residual)
+    some, to_residual = spread(len(codes), most_images(features.primary)), compiled(model.residual)
     own = np.asarray(codes[some])
     residuals = map_batches(to_residual, (features.of(features.train[some]), own))
     adapt_shared(model.shared, residuals, own)

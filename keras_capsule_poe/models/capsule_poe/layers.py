@@ -396,7 +396,7 @@ class SharedCapsules(Configured, keras.layers.Layer):
         return self.mean + ops.einsum("seid,bse->bid", self.kernel, codes)
 
     def draw(self, winner, capsules, seed):
-        """Sample codes (N, S, E) beside capsules (N, J, E), of which `winner` (N,) are longest."""
+        """Sample codes (N, S, E), given capsules (N, J, E) and the longest ones, `winner` (N,)."""
         own = ops.take_along_axis(capsules, ops.reshape(winner, (-1, 1, 1)), axis=1)[:, 0]
         noise = keras.random.normal((ops.shape(winner)[0], self.capsules * self.dim), seed=seed)
         # In slices: the factors of 10,000 codes at once would take 0.7 GB.

@@ -1,6 +1,7 @@
 """Shared capsules: what the experts leave of an image, coded, drawn and kept in files."""
 
 import warnings
+from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from keras_capsule_poe.core.numerics import squash, unsquash
 from keras_capsule_poe.data import load_images
 from keras_capsule_poe.errors import BadUse, TrainingWarning
 from keras_capsule_poe.models.capsule_poe.codes import adapt_shared, conditional_gaussians
+from keras_capsule_poe.models.capsule_poe.decoder import most_images
 from keras_capsule_poe.models.capsule_poe.layers import SharedCapsules, quadratic
 
 IMAGES, INPUTS, DIM = 400, 6, 4
@@ -141,6 +143,13 @@ def test_the_decoder_adds_shared_capsules_before_the_squash(residuals):
     assert np.square(np.asarray(decoder(experts, codes)) - x).sum() != pytest.approx(
         np.square(np.asarray(decoder(experts)) - x).sum(), rel=1e-3
     )
+
+
+def test_large_images_do_not_take_all_memory():
+    """Residuals of 20,000 images of 64 pixels would take 6 GB, and several copies are made."""
+    small, large = (SimpleNamespace(capsules=n, dim=8) for n in (576, 9216))
+    assert most_images(small) == 20_000
+    assert 1_000 < most_images(large) and 4 * 8 * 9216 * most_images(large) <= 4e8
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, "8", True])
