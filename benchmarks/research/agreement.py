@@ -9,8 +9,8 @@ images, which no row was trained on. Columns:
 - `experts`: experts that carry an image, the mean of exp(entropy of the shares of -F);
 - `lengths`: mean lengths of the longest capsules of an image, the longest first;
 - `whole_code`, `experts_alone`, `one_capsule`, `without_agreement`: relative error of primary
-  capsules that are decoded from the whole code, from it without shared capsules, from its longest
-  capsule, and from the experts without agreement.
+  capsules that are decoded from the whole code, from the experts with the mean of the shared
+  capsules, from the longest expert, and from the experts without agreement.
 
 Rows that were made are kept.
 

@@ -15,6 +15,7 @@ from keras_capsule_poe.evaluation.feature_metrics import (
 )
 from keras_capsule_poe.evaluation.scores import Scorer, has_classes
 from keras_capsule_poe.metrics import error_and_size
+from keras_capsule_poe.models.base.protocols import whole
 
 # Of more training images than the first number, use a sample of the second, to save memory.
 # The first number also limits the test images.
@@ -369,8 +370,8 @@ def sign_metrics(model, data, samples=COMPARED, seed=0):
         "negatives_real": negative_share(_directions(test), directions),
     }
     for name, (mode, domain) in draws(model).items() if samples else ():
-        codes = np.asarray(model.draw(samples, seed, mode, domain)["capsules"])
-        x = map_batches(model.decode_visible, codes)
+        drawn = model.draw(samples, seed, mode, domain)
+        x = map_batches(model.decode_visible, tuple(map(np.asarray, whole(drawn))))
         metrics[f"negatives_{name}"] = negative_share(_directions(x), directions)
     return metrics
 

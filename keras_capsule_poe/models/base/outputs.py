@@ -82,7 +82,8 @@ class Samples(Output):
         images: Array (N, H, W, C), pixels in [0, 1].
         capsules: Array (N, J, E), the codes that were decoded.
         index: Array (N,), the capsule that is active in each code, or None if all are.
-        shared: Array (N, S, E), shared capsules that were decoded with them, or None.
+        shared: Array (N, S, E), shared capsules that were drawn and decoded with them, or None:
+            their mean was.
 
     Example:
 

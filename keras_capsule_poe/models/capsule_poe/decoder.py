@@ -69,7 +69,7 @@ class CapsuleDecoder(ContrastiveModel):
 
     Call arguments:
         inputs: Tensor (B, J, E), squashed expert capsules.
-        shared: Tensor (B, S, E), shared capsules; None: the experts alone.
+        shared: Tensor (B, S, E), shared capsules; None: their mean, given the experts.
 
     Returns:
         Tensor (B, I, D), squashed primary capsules.
@@ -143,8 +143,8 @@ class CapsuleDecoder(ContrastiveModel):
 
     def call(self, inputs, shared=None):
         z = self._decoded(inputs)
-        if shared is not None:
-            z = z + self.shared.decode(shared)
+        if self.shared is not None:
+            z = z + self.shared.decode(self.shared.expected(inputs) if shared is None else shared)
         return ops.cast(self.primaries.units.mean(z), self.compute_dtype)
 
     def _decoded(self, capsules):

@@ -1,5 +1,6 @@
 """Product of expert capsules: routing, free energy and contrastive divergence."""
 
+import math
 from typing import Any
 
 import keras
@@ -362,7 +363,8 @@ class SharedCapsules(Configured, keras.layers.Layer):
     principal directions of r, orthonormal: the maximum of the likelihood for experts that are
     linear and Gaussian ([Tipping & Bishop, 1999](https://doi.org/10.1111/1467-9868.00196)). Given
     the direction of the capsule that wins an image, its shared code is Gaussian, with a mean that
-    is quadratic in the direction.
+    is quadratic in the direction. If several capsules are long, the mean is that of all, weighted
+    by their squared lengths.
 
     Args:
         capsules: int, S, number of shared capsules.
@@ -395,20 +397,31 @@ class SharedCapsules(Configured, keras.layers.Layer):
         """Return residuals (B, I, D) of codes (B, S, E)."""
         return self.mean + ops.einsum("seid,bse->bid", self.kernel, codes)
 
+    def expected(self, capsules):
+        """Return the mean of the codes (B, S, E) of images with capsules (B, J, E)."""
+        return ops.reshape(self._mean(capsules), (-1, self.capsules, self.dim))
+
     def draw(self, winner, capsules, seed):
         """Sample codes (N, S, E), given capsules (N, J, E) and the longest ones, `winner` (N,)."""
-        own = ops.take_along_axis(capsules, ops.reshape(winner, (-1, 1, 1)), axis=1)[:, 0]
         noise = keras.random.normal((ops.shape(winner)[0], self.capsules * self.dim), seed=seed)
         # In slices: the factors of 10,000 codes at once would take 0.7 GB.
         size, fitting = noise.shape[1], max(1, at_once(BLOCK) // noise.shape[1] ** 2)
-        arrays = [quadratic(direction(own)), noise, winner]
-        (drawn,), _ = over_images(self._some, arrays, fitting, [(size,)], [])
+        (drawn,), _ = over_images(self._some, [capsules, noise, winner], fitting, [(size,)], [])
         return ops.reshape(drawn, (-1, self.capsules, self.dim))
 
-    def _some(self, terms, noise, winner):
-        means, factors = (ops.take(each, winner, axis=0) for each in (self.means, self.factors))
-        mean = ops.einsum("nt,ntk->nk", terms, means)
-        return [mean + ops.einsum("nkl,nl->nk", factors, noise)], []
+    def _some(self, capsules, noise, winner):
+        spread = ops.einsum("nkl,nl->nk", ops.take(self.factors, winner, axis=0), noise)
+        return [self._mean(capsules) + spread], []
+
+    def _mean(self, capsules):
+        """Return means (B, K) of codes, given capsules (B, J, E)."""
+        counted = ops.sum(ops.square(at_least_float32(capsules)), axis=-1, keepdims=True)
+        share = counted / ops.maximum(ops.sum(counted, axis=1, keepdims=True), 1e-30)
+        terms = share * quadratic(direction(capsules))
+        size = self.capsules * self.dim
+        return ops.reshape(terms, (-1, math.prod(terms.shape[1:]))) @ ops.reshape(
+            self.means, (-1, size)
+        )
 
 
 # A quadratic form in so many dimensions; dimensions of codes are sorted by what they explain.
@@ -416,11 +429,11 @@ SQUARED = 16
 
 
 def quadratic(directions):
-    """Return 1, the coordinates and their products, (N, T), of directions (N, E)."""
-    first = directions[:, :SQUARED]
-    rows, columns = np.triu_indices(first.shape[1])
-    products = ops.take(first, rows, axis=1) * ops.take(first, columns, axis=1)
-    return ops.concatenate([ops.ones_like(first[:, :1]), directions, products], axis=1)
+    """Return 1, the coordinates and their products, (..., T), of directions (..., E)."""
+    first = directions[..., :SQUARED]
+    rows, columns = np.triu_indices(first.shape[-1])
+    products = ops.take(first, rows, axis=-1) * ops.take(first, columns, axis=-1)
+    return ops.concatenate([ops.ones_like(first[..., :1]), directions, products], axis=-1)
 
 
 # Codes with an amplitude. The paper leaves capsules of S^m x R^n x (0, 1) to future work: an

@@ -104,6 +104,23 @@ def test_draws_follow_the_winner_and_its_direction(residuals):
         np.testing.assert_allclose(np.cov(drawn.T), factors[winner] @ factors[winner].T, atol=0.3)
 
 
+def test_the_mean_of_a_code_is_that_of_its_capsules_by_squared_length(residuals):
+    shared, capsules = adapted(residuals), residuals[1][:5]
+    wanted = np.zeros((5, 6))
+    for image in range(5):
+        squares = np.square(capsules[image].astype("float64")).sum(axis=1)
+        for j, own in enumerate(capsules[image]):
+            u = own / squares[j] ** 0.5
+            products = [u[a] * u[b] for a in range(3) for b in range(a, 3)]
+            law = np.asarray(shared.means)[j]
+            wanted[image] += squares[j] / squares.sum() * (np.array([1, *u, *products]) @ law)
+    found = shared.expected(capsules)
+    assert found.shape == (5, 2, 3)
+    np.testing.assert_allclose(np.asarray(found).reshape(5, 6), wanted, rtol=1e-4, atol=1e-5)
+    # A code of zeros has no winner.
+    assert not np.asarray(shared.expected(np.zeros_like(capsules))).any()
+
+
 def test_an_expert_without_images_draws_with_the_covariance_of_all():
     random = np.random.default_rng(0)
     codes, terms = random.normal(size=(500, 3)) * [1, 2, 3], np.ones((500, 1))
@@ -133,7 +150,9 @@ def test_the_decoder_adds_shared_capsules_before_the_squash(residuals):
     x = np.asarray(squash(0.4 * random.normal(size=(7, INPUTS, DIM)).astype("float32")))
     decoder.build((None, 3, 5))
     adapt_shared(decoder.shared, residuals[0], random.uniform(size=(IMAGES, 3, 5)))
-    alone = np.asarray(unsquash(decoder(experts)))
+    mean = np.asarray(decoder.shared.decode(decoder.shared.expected(experts)))
+    alone = np.asarray(unsquash(decoder(experts))) - mean
+    assert np.abs(mean - np.asarray(decoder.shared.mean)).max() > 0.1
     residual = np.asarray(unsquash(x)) - alone
     np.testing.assert_allclose(decoder.residual(x, experts), residual, atol=1e-4)
     codes = decoder.code_shared(x, experts)
@@ -195,7 +214,7 @@ def test_a_dict_without_capsules_is_refused(trained):
         trained[0].decode({"images": trained[1]})
 
 
-def test_draws_of_the_training_codes_have_shared_capsules_and_others_none(trained):
+def test_draws_of_the_training_codes_have_shared_capsules_and_others_their_mean(trained):
     model = trained[0]
     for options in (
         {"domain": "posterior"},
@@ -207,7 +226,13 @@ def test_draws_of_the_training_codes_have_shared_capsules_and_others_none(traine
         np.testing.assert_allclose(model.decode(drawn).images, drawn.images, atol=1e-6)
         assert np.abs(model.decode(drawn.capsules).images - drawn.images).max() > 1e-3
     for domain in ("prior", "half_space"):
-        assert model.sample(5, seed=0, domain=domain).shared is None
+        drawn = model.sample(5, seed=0, domain=domain)
+        assert drawn.shared is None
+        whole = {
+            "capsules": drawn.capsules,
+            "shared": np.asarray(model.decoder.shared.expected(drawn.capsules)),
+        }
+        np.testing.assert_allclose(model.decode(whole).images, drawn.images, atol=1e-6)
 
 
 def test_files_keep_shared_capsules(trained, tmp_path):
