@@ -2,6 +2,7 @@
 
 import matplotlib
 import numpy as np
+from _cells import current
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -78,7 +79,7 @@ def _ladder(read, datasets, ladder_name):
 
 
 def _comparison(read, datasets):
-    names = list(read("comparison/mnist.json"))
+    names = list(current(read("comparison/mnist.json")))
     groups = []
     for dataset, title in datasets.items():
         rows = read(f"comparison/{dataset}.json")

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "research"))
 import _bars
 import _shares
-from _cells import cell
+from _cells import cell, current
 
 from keras_capsule_poe.former_names import Metrics
 
@@ -47,7 +47,6 @@ METRICS = {
     "frechet": "FID",
     "negatives": "negatives",
 }
-DRAWN = ("recognised", "frechet", "precision", "recall", "coverage", "purity")
 BLOCK = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -92,7 +91,6 @@ CLAIMS = {
     "3": "three departures",
     "4": "four departures",
     "default": "default (`generation`)",
-    "detail": "`detail`",
 }
 
 
@@ -175,7 +173,6 @@ def whole_codes():
 
 AGREEMENT = {
     "default": CLAIMS["default"],
-    "detail": CLAIMS["detail"],
     "plain form": CLAIMS["paper"],
     "plain form, agreement scale 1": "plain form, agreement scale 1",
 }
@@ -261,27 +258,25 @@ def ladder(dataset):
     return table(["row", "seeds", *LADDER.values()], lines)
 
 
-def detail(dataset, domain):
-    """What draws of the recipe `detail` and of the controls are like."""
-    rows = read(f"detail/{dataset}/detail.json")
-    names = [f"{domain}_{name}" for name in DRAWN]
-    lines = [[name, *of_seeds(seeds, names)] for name, seeds in rows.items()]
-    return table(["row", "seeds", *(METRICS[name] for name in DRAWN)], lines)
+STARTED = {**DATASETS, "cifar10": "CIFAR-10, 12,000 images"}
 
 
-def detail_codes():
-    """What whole codes keep of an image, and the size of the model."""
-    names = {"whole_code": "relative error of whole codes", "megabytes": "model.keras, MB"}
+def start():
+    """What contrastive divergence adds to the start of the maps."""
+    drawn = {
+        f"prior_{key}": METRICS[key] for key in ("recognised", "frechet", "recall", "coverage")
+    }
+    names = {"whole_code": LADDER["whole_code"], **drawn}
     lines = []
-    for dataset, title in {**DATASETS, "cifar10": "CIFAR-10, 12,000 images"}.items():
-        for name, seeds in read(f"detail/{dataset}/detail.json").items():
+    for dataset, title in STARTED.items():
+        for name, seeds in read(f"start/{dataset}.json").items():
             lines.append([title, name, *of_seeds(seeds, names)])
     return table(["data", "row", "seeds", *names.values()], lines)
 
 
 def comparison(dataset):
     """What all families and the baselines draw."""
-    rows = read(f"comparison/{dataset}.json")
+    rows = current(read(f"comparison/{dataset}.json"))
     names = "recognised frechet precision recall coverage purity".split()
     lines = [[name, *(cell([row.get(key)]) for key in names)] for name, row in rows.items()]
     return table(["images", *(METRICS[name] for name in names)], lines)
@@ -409,13 +404,7 @@ TABLES = {
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
     **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}/ladder.json") for d in DATASETS},
     **{f"candidates {d}": (lambda d=d: candidates(d), f"candidates/{d}.json") for d in DATASETS},
-    **{
-        f"detail {d} {domain}": (lambda d=d, domain=domain: detail(d, domain),
-                                 f"detail/{d}/detail.json")
-        for d in (*DATASETS, "cifar10")
-        for domain in ("prior", "posterior")
-    },
-    "detail codes": (detail_codes, *(f"detail/{d}/detail.json" for d in (*DATASETS, "cifar10"))),
+    "start": (start, *(f"start/{d}.json" for d in STARTED)),
     **{f"comparison {d}": (lambda d=d: comparison(d), f"comparison/{d}.json") for d in DATASETS},
     "pretrained": (pretrained, *(f"pretrained/{d}.json" for d in DATASETS)),
     "classifiers": (classifiers, "classifiers/rows.json"),

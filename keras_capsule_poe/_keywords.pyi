@@ -49,7 +49,6 @@ class EncoderNames(TypedDict, total=False):
     use_bias: bool
     bias_rate: float
     whitening: bool
-    amplitude: bool
     experts_class: type[Any] | str | None
     encoder_class: type[Any] | str | None
 

@@ -120,6 +120,20 @@ def with_former_names(thing):
     return thing
 
 
+def without(config, *names):
+    """Return a config without arguments that are gone: `names` and `amplitude`.
+
+    Raises:
+        BadUse: If the codes have an amplitude.
+    """
+    if config.get("amplitude"):
+        raise BadUse(
+            "`amplitude` must be False: codes have none any more. Received: amplitude=True. Load "
+            "the model with the version that wrote it; its SavedModel runs in TensorFlow alone."
+        )
+    return {name: config[name] for name in config if name not in ("amplitude", *names)}
+
+
 def _translated(function, rows):
     """Return a function that takes its keyword arguments by former names, too."""
 
@@ -245,6 +259,7 @@ REMOVED = {
     "encoder.image_length": (0.5,),
     "encoder.min_learning_rate_fraction": (0.1,),
     "encoder.joint_rank": (64,),
+    "encoder.amplitude": (False,),
     "decoder.coefficient_sum": ("mean",),
     "decoder.initial_stddev": (1e-3,),
     "decoder.use_bias": (False,),

@@ -107,7 +107,6 @@ def product(
     scale=2.0,
     target_length=0.5,
     use_bias=False,
-    amplitude=False,
 ):
     """A built product of five experts of three dimensions, whose maps and statistics are not tiny.
 
@@ -138,16 +137,15 @@ def product(
     }
     affine = {"use_bias": use_bias, "bias_initializer": keras.initializers.RandomNormal(seed=4)}
     experts = CapsulePoE(CAPSULES, DIM, use_routing_bias=True, **affine, **options)
-    encoder = CapsuleEncoder(experts, amplitude=amplitude, dtype=dtype)
+    encoder = CapsuleEncoder(experts, dtype=dtype)
     primaries = CapsulePoE(primary.capsules, 4, **options)
-    decoder = CapsuleDecoder(primaries, amplitude=amplitude, dtype=dtype)
-    code_dim = DIM + amplitude
-    whole = CAPSULES * code_dim
+    decoder = CapsuleDecoder(primaries, dtype=dtype)
+    whole = CAPSULES * DIM
     priors = GaussianMixtures(CAPSULES, 3, DIM), GaussianMixtures(1, 3, whole, rank=2)
     model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, *priors, dtype=dtype)
     model.build((None, *shape))
     random = np.random.default_rng(3)
-    model.mean_direction.assign(random.normal(size=(CAPSULES, code_dim)))
+    model.mean_direction.assign(random.normal(size=(CAPSULES, DIM)))
     # A third component of weight zero is never drawn.
     weights = np.array([[1.0, 3.0, 0.0]] * CAPSULES)
     model.visited.set_weights([weights, *_means_and_factors(random, CAPSULES, DIM, DIM)])

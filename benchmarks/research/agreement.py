@@ -47,7 +47,6 @@ ROWS = {
     "default": ("generation", {}),
     "plain form": ("paper", {}),
     "plain form, agreement scale 1": ("paper", {"encoder.agreement_scale": 1.0}),
-    "detail": ("detail", {}),
 }
 Problem = namedtuple("Problem", ["autoencoder", "train"])
 

@@ -224,9 +224,7 @@ def train(problem, config, shared, floor=FLOOR):
 
         adapt_whitening(encoder, z, x_of, floor)
     codes = map_batches(encoder.whitening, z)
-    visited = posterior_mixtures(
-        codes, config.codes.posterior_components, config.seed, config.encoder.amplitude
-    )
+    visited = posterior_mixtures(codes, config.codes.posterior_components, config.seed)
     decoder = build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
     product = ProductOfExpertCapsules(

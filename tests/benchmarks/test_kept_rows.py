@@ -8,16 +8,16 @@ import _classifiers as shared
 import _shares as shares
 import affnist
 import classifiers
-import detail
 import em_ablation
 import ladder
 import pytest
 import routing_iterations
+import start
 from _kept import is_of
 
 ROWS = Path(__file__).parents[2] / "docs" / "benchmarks"
 KEPT = sorted(ROWS.glob("**/rows.json"))
-DETAIL = sorted(ROWS.glob("detail/*/detail.json"))
+STARTS = sorted(ROWS.glob("start/*.json"))
 
 
 def words(name):
@@ -85,8 +85,9 @@ def test_rows_of_the_ladder_are_of_its_settings(dataset):
     assert all(found[name] == seeds for name, seeds in done.items())
 
 
-def test_rows_of_detail_are_of_its_settings():
-    for path in DETAIL:
+def test_rows_of_the_start_are_of_its_settings():
+    assert len(STARTS) == 3
+    for path in STARTS:
         for name, seeds in json.loads(path.read_text()).items():
             for figures in seeds.values():
-                assert is_of(figures["sections"], detail.config_of(name)), path
+                assert is_of(figures["sections"], start.config_of(name)), path

@@ -23,9 +23,9 @@ def test_no_measured_number_is_typed():
     """Rejects decimals and percentages outside of generated tables."""
     text = "".join(results.BLOCK.sub("", path.read_text()) for path in PAGES)
     text = re.sub(r"`[^`\n]*`", "", text)
-    # The threshold of the confident fraction and of a correlation, an amplitude, a range that
-    # a picture shows, and the section of a paper are settings.
-    allowed = {"0.9", "0.7", "1.5", "0.25", "5.1"}
+    # The threshold of the confident fraction and of a correlation, a range that a picture shows,
+    # and the section of a paper are settings.
+    allowed = {"0.9", "0.7", "0.25", "5.1"}
     assert set(re.findall(r"\d+\.\d+|\d+%", text)) <= allowed
 
 

@@ -197,8 +197,6 @@ def test_steps_mean_nothing_beside_epochs():
 
 
 def test_settings_that_contradict_each_other_are_refused():
-    with pytest.raises(ConfigError, match="encoder.amplitude needs encoder.whitening"):
-        capsules(amplitude=True, whitening=False).check()
     with pytest.raises(ConfigError, match="encoder.weight_decay must be below 5"):
         capsules(encoder={"weight_decay": 6}).check()
 

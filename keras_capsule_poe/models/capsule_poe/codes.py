@@ -6,7 +6,7 @@ from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import direction
 from keras_capsule_poe.data.mapping import chunks, spread
 from keras_capsule_poe.models.base.clusters import fit_mixture
-from keras_capsule_poe.models.capsule_poe.layers import quadratic, whitened_vectors
+from keras_capsule_poe.models.capsule_poe.layers import quadratic
 
 # Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
@@ -19,10 +19,10 @@ JOINT_RANK = 64
 _CHUNK = 4096
 
 
-def describe(codes, settings, seed, amplitude=False):
+def describe(codes, settings, seed):
     """Return the mean directions and both mixtures of codes (N, J, E), a dict of arrays."""
     found = {"mean_direction": mean_directions(codes)}
-    posterior = posterior_mixtures(codes, settings.posterior_components, seed, amplitude)
+    posterior = posterior_mixtures(codes, settings.posterior_components, seed)
     joint = joint_mixture(codes, settings.joint_components, JOINT_RANK, seed)
     for name, mixture in (("visited", posterior), ("joint", joint)):
         found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
@@ -63,17 +63,16 @@ def _winners(codes):
     return np.concatenate([winners(part) for part in chunks(codes, _CHUNK)])
 
 
-def posterior_mixtures(codes, components, seed=0, amplitude=False):
-    """Fit a Gaussian mixture to each capsule's `won_codes` or, with `amplitude`, their v."""
+def posterior_mixtures(codes, components, seed=0):
+    """Fit a Gaussian mixture to each capsule's `won_codes`."""
     n, capsules, dim = codes.shape
-    dim -= amplitude
     # Limit the components to those that all codes can fill, since more may exceed the memory.
     components = int(np.clip(n // (4 * dim), 1, components))
     weights = np.zeros((capsules, components))
     means = np.zeros((capsules, components, dim))
     factors = np.zeros((capsules, components, dim, dim))
     for capsule, won in enumerate(won_codes(codes)):
-        x = np.asarray(whitened_vectors(won) if amplitude else won, "float64")
+        x = np.asarray(won, "float64")
         k = int(np.clip(len(x) // (4 * dim), 1, components))
         # `reg_covar` gives the covariance of a few codes full rank.
         mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)

@@ -16,6 +16,7 @@ from keras_capsule_poe.core.numerics import (
 )
 from keras_capsule_poe.data import sequential_batches
 from keras_capsule_poe.data.mapping import map_batches, spread
+from keras_capsule_poe.former_names import without
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import mean_error, relative_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
@@ -30,11 +31,7 @@ from keras_capsule_poe.models.base.features import (
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.codes import adapt_shared
 from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
-from keras_capsule_poe.models.capsule_poe.layers import (
-    CapsulePoE,
-    SharedCapsules,
-    whitened_vectors,
-)
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, SharedCapsules
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
 # Images that the shared capsules are fitted to, enough for some hundred dimensions, and the most
@@ -60,8 +57,6 @@ class CapsuleDecoder(ContrastiveModel):
             need not be centred on the mean.
         conditional: Boolean, whether the second term of the rule keeps the experts of the data.
         bias_rate: Float, the learning rate of the bias relative to the maps.
-        amplitude: Boolean, whether the experts have an amplitude. The maps are then linear in
-            (v, 1), with v of unit variance.
         shared_capsules: Integer S, the capsules that code the residual of an image, see
             `SharedCapsules`; 0: none. `fit` does not change them.
         seed: Integer.
@@ -103,7 +98,6 @@ class CapsuleDecoder(ContrastiveModel):
         offset: bool = False,
         conditional: bool = False,
         bias_rate: float = 1.0,
-        amplitude: bool = False,
         shared_capsules: int = 0,
         seed: int = 0,
         **kwargs: Any,
@@ -128,7 +122,6 @@ class CapsuleDecoder(ContrastiveModel):
         self.activity = activity
         self.offset = offset
         self.conditional = conditional
-        self.amplitude = bool(amplitude)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
         self.shared_capsules = whole_number("shared_capsules", shared_capsules, least=0)
         self.shared = None
@@ -165,9 +158,6 @@ class CapsuleDecoder(ContrastiveModel):
     def weigh(self, capsules):
         """Apply `offset` and `activity` to experts (B, J, E); `offset` makes them (B, J, E + 1)."""
         lengths = length(capsules, keepdims=True)
-        if self.amplitude:
-            v = ops.cast(whitened_vectors(capsules), capsules.dtype)
-            capsules = ops.concatenate([v, ops.ones_like(v[..., :1])], axis=-1)
         if self.offset:
             capsules = ops.concatenate([capsules, ops.cast(lengths, capsules.dtype)], axis=-1)
         if self.activity is None:
@@ -203,7 +193,7 @@ class CapsuleDecoder(ContrastiveModel):
     @classmethod
     def from_config(cls, config):
         # Configs of older versions have a dropout of experts.
-        return super().from_config({key: config[key] for key in config if key != "keep"})
+        return super().from_config(without(config, "keep"))
 
 
 def build_decoder(settings, primary_capsules):
@@ -223,12 +213,11 @@ def build_decoder(settings, primary_capsules):
         activity=decoder.activity,
         offset=decoder.offset,
         conditional=decoder.conditional,
-        amplitude=encoder.amplitude,
         shared_capsules=decoder.shared_capsules,
         seed=settings.seed,
         name="decoder",
     )
-    model.build((None, encoder.capsules, encoder.code_dim))
+    model.build((None, encoder.capsules, encoder.dim))
     return model
 
 

@@ -13,7 +13,7 @@ from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.data.mapping import map_batches, spread
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.former_names import with_former_names
+from keras_capsule_poe.former_names import with_former_names, without
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import (
     ExpertUsage,
@@ -67,7 +67,6 @@ class CapsuleEncoder(ContrastiveModel):
             off. It needs experts with `use_routing_bias=True`.
         bias_rate: Float, the learning rate of the experts' bias relative to the maps.
         cd_steps: Integer, the k of CD-k.
-        amplitude: Boolean, whether codes have an amplitude, and E + 1 dimensions.
         seed: Integer.
         **kwargs: `keras.Model` arguments.
 
@@ -75,8 +74,8 @@ class CapsuleEncoder(ContrastiveModel):
         inputs: Tensor (B, I, D), squashed primary capsules.
 
     Returns:
-        Tensor (B, J, E), or (B, J, E + 1) with `amplitude`: squashed expert capsules, whitened
-        after `whitening.adapt` (see `Whitening`). Their lengths are probabilities.
+        Tensor (B, J, E), squashed expert capsules, whitened after `whitening.adapt` (see
+        `Whitening`). Their lengths are probabilities.
 
     Raises:
         ValueError: If an argument is out of range, or `load_balancing` is on and the experts have
@@ -104,7 +103,6 @@ class CapsuleEncoder(ContrastiveModel):
         load_balancing: float = 0.0,
         bias_rate: float = 1.0,
         cd_steps: int = 1,
-        amplitude: bool = False,
         seed: int = 0,
         **kwargs: Any,
     ) -> None:
@@ -119,8 +117,7 @@ class CapsuleEncoder(ContrastiveModel):
             )
         experts.check_units()
         self.experts = experts
-        self.amplitude = bool(amplitude)
-        self.whitening = Whitening(self.amplitude, dtype="float32", name="frames")
+        self.whitening = Whitening(dtype="float32", name="frames")
         self.whitening.units = experts.units
         self.load_balancing = share("load_balancing", load_balancing, or_zero=True)
         self.bias_rate = real_number("bias_rate", bias_rate, above=0)
@@ -217,8 +214,7 @@ class CapsuleEncoder(ContrastiveModel):
     @classmethod
     def from_config(cls, config):
         # Configs of older versions have an annealed activation prior.
-        config = {key: config[key] for key in config if key not in ("prior_start", "prior_steps")}
-        return super().from_config(config)
+        return super().from_config(without(config, "prior_start", "prior_steps"))
 
 
 def routing_arguments(settings, part):
@@ -277,7 +273,6 @@ def new_encoder(settings):
         load_balancing=encoder.load_balancing,
         bias_rate=encoder.bias_rate,
         cd_steps=encoder.cd_steps,
-        amplitude=encoder.amplitude,
         seed=settings.seed,
         name="encoder",
     )
@@ -326,7 +321,7 @@ def train_encoder(run):
     if settings.whitening and model.trainable_variables:
         adapt_whitening(model, z, x_of)
     codes = save_rows(run, "encoder/codes.npy", model.whitening, z)
-    statistics = describe(codes, run.settings.codes, seed, settings.amplitude)
+    statistics = describe(codes, run.settings.codes, seed)
     save_arrays(run, "encoder/visited.npz", **statistics)
     save_model(run, "encoder", model)
     used = usage(codes, run.data.train.labels)

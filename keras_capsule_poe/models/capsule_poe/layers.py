@@ -10,12 +10,12 @@ from keras import ops
 from keras_capsule_poe._types import Identifier, Tensor
 from keras_capsule_poe.core.arguments import Configured
 from keras_capsule_poe.core.divergence import chain_step, contrastive_divergence, decoder_rule
-from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction, length
+from keras_capsule_poe.core.numerics import BLOCK, at_least_float32, at_once, direction
 from keras_capsule_poe.core.routing import refuse_route
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CAPSULES, CapsuleUnits, check_units, free_energy
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.former_names import with_former_names
+from keras_capsule_poe.former_names import with_former_names, without
 from keras_capsule_poe.layers.routing import RoutingLayer
 
 
@@ -186,7 +186,7 @@ class CapsulePoE(RoutingLayer):
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
-class Whitening(Configured, keras.layers.Layer):
+class Whitening(keras.layers.Layer):
     """Squash of expert capsules with one whitening transform for each expert.
 
     `x_j = |squash(z_j)| n_j`, where n_j is the direction of `A_j (z_j - m_j)`. After `adapt`, m_j
@@ -194,17 +194,11 @@ class Whitening(Configured, keras.layers.Layer):
     evenly. The length stays the probability that the expert is on. Before `adapt` the layer is
     the plain squash.
 
-    With `amplitude` the code also keeps how far z is from the mean m_j: it has E + 1 dimensions
-    (see `with_amplitude`). Energy and gradient depend on z alone, so they do not change.
-
-    Args:
-        amplitude: bool, whether codes have an amplitude.
-
     Call arguments:
         z: Tensor (B, J, E), experts before the squash.
 
     Returns:
-        Tensor (B, J, E), or (B, J, E + 1) with `amplitude`, of lengths below one.
+        Tensor (B, J, E), of lengths below one.
 
     Example:
         >>> whitening = Whitening()
@@ -216,10 +210,6 @@ class Whitening(Configured, keras.layers.Layer):
 
     # Those of the experts, which a `CapsuleEncoder` sets.
     units = CAPSULES
-
-    def __init__(self, amplitude: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.amplitude = bool(amplitude)
 
     def build(self, input_shape):
         capsules, dim = input_shape[1:]
@@ -240,8 +230,8 @@ class Whitening(Configured, keras.layers.Layer):
         z = at_least_float32(z)
         centred = z - ops.cast(self.center, z.dtype)
         turned = ops.einsum("jef,bjf->bje", ops.cast(self.whitening, z.dtype), centred)
-        unit = with_amplitude(turned) if self.amplitude else direction(turned)
-        return ops.cast(self.units.probability(z)[..., None] * unit, self.compute_dtype)
+        x = self.units.probability(z)[..., None] * direction(turned)
+        return ops.cast(x, self.compute_dtype)
 
     def is_identity(self):
         """Return ones for the experts without a fitted transform and zeros for the others, (J,)."""
@@ -289,7 +279,11 @@ class Whitening(Configured, keras.layers.Layer):
         self.whitening.assign(whitening)
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], input_shape[-1] + self.amplitude)
+        return tuple(input_shape)
+
+    @classmethod
+    def from_config(cls, config):
+        return super().from_config(without(config))
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -434,32 +428,3 @@ def quadratic(directions):
     rows, columns = np.triu_indices(first.shape[-1])
     products = ops.take(first, rows, axis=-1) * ops.take(first, columns, axis=-1)
     return ops.concatenate([ops.ones_like(first[..., :1]), directions, products], axis=-1)
-
-
-# Codes with an amplitude. The paper leaves capsules of S^m x R^n x (0, 1) to future work: an
-# orientation, further coordinates and a probability. A code with an amplitude has n = 1. In the
-# whitening of its expert, z is the vector v = C^(-1/2) (z - m) with unit variance in each of E
-# dimensions. Its direction is the orientation, r = |v|/sqrt(E) the amplitude, about one on average.
-# The code x = p (v/sqrt(E), 1)/sqrt(1 + r^2) has E + 1 dimensions and the length p, the
-# probability. Without an amplitude it is p v/|v|.
-
-# Few images lie farther out after whitening. Linear maps would extrapolate there, so they are drawn
-# in to this amplitude: without it a few images hold a third of the squared error.
-LARGEST_AMPLITUDE = 1.5
-
-
-def with_amplitude(v):
-    """Return unit vectors (..., E + 1) of whitened vectors v (..., E)."""
-    v = at_least_float32(v)
-    scaled = v / v.shape[-1] ** 0.5
-    return direction(ops.concatenate([scaled, ops.ones_like(scaled[..., :1])], axis=-1))
-
-
-def whitened_vectors(x):
-    """Return v (..., E) of codes (..., E + 1) of any length, the inverse of `with_amplitude`."""
-    x = at_least_float32(x)
-    across, last = x[..., :-1], x[..., -1:]
-    size = length(across, keepdims=True)
-    is_near = size <= LARGEST_AMPLITUDE * last
-    near, far = 1 / ops.maximum(last, 1e-30), LARGEST_AMPLITUDE / ops.maximum(size, 1e-30)
-    return (x.shape[-1] - 1) ** 0.5 * across * ops.where(is_near, near, far)

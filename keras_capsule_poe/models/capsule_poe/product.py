@@ -51,11 +51,7 @@ from keras_capsule_poe.models.capsule_poe.encoder import (
     build_encoder,
     train_encoder,
 )
-from keras_capsule_poe.models.capsule_poe.layers import (
-    CapsulePoE,
-    GaussianMixtures,
-    with_amplitude,
-)
+from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, GaussianMixtures
 from keras_capsule_poe.models.capsule_poe.settings import CapsuleSettings
 
 if TYPE_CHECKING:
@@ -219,7 +215,7 @@ class ProductOfExpertCapsules(
             "image": tuple(image_shape),
             "feature map": autoencoder.feature_shape,
             "primary capsules": (primary.capsules, primary.dim),
-            "expert capsules": (settings.encoder.capsules, settings.encoder.code_dim),
+            "expert capsules": (settings.encoder.capsules, settings.encoder.dim),
         }
         parameters = {
             "autoencoder": autoencoder.count_params(),
@@ -250,14 +246,11 @@ class ProductOfExpertCapsules(
     def assemble(self):
         experts = self.encoder.experts
         experts.check_squash("visible_units")
-        self.capsules, self.amplitude = experts.capsules, self.encoder.whitening.amplitude
-        # Dimensions of a code, and of the noise that draws one.
-        self.dim, self.noise_dim = experts.dim + self.amplitude, experts.dim
-        numbers = self.capsules * self.dim
+        self.capsules, self.dim = experts.capsules, experts.dim
         if self.visited is None:
-            self.visited = GaussianMixtures(self.capsules, 1, self.noise_dim, name="visited")
+            self.visited = GaussianMixtures(self.capsules, 1, self.dim, name="visited")
         if self.joint is None:
-            self.joint = GaussianMixtures(1, 1, numbers, rank=1, name="joint")
+            self.joint = GaussianMixtures(1, 1, self.capsules * self.dim, rank=1, name="joint")
 
     @property
     def units(self):
@@ -453,7 +446,7 @@ class ProductOfExpertCapsules(
 
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]
-        noise = keras.random.normal((n, self.noise_dim), seed=StatelessSeed(seed))
+        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
         choice = keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
         return self.single_code(noise, choice, capsule, domain)
 
@@ -472,34 +465,20 @@ class ProductOfExpertCapsules(
                 a biased expert directions in the half-sphere around its bias. `"half_space"`
                 reflects the squashed noise into the half-space of the mean training direction
                 (Figure 2, right). `"posterior"` takes directions from the Gaussian mixture of the
-                training codes that the capsule won. With an amplitude, a domain gives v, with the
-                direction and the amplitude.
+                training codes that the capsule won.
         """
         if domain not in self.modes["single"].domains:
             _, domain = self.resolve_mode("single", domain)
         x = squashed(noise, self.units)
-        if self.amplitude:
-            v = self._whitened_vector(noise, choice, capsule, domain)
-            x = length(x, keepdims=True) * with_amplitude(v)
-        elif domain == "posterior":
+        if domain == "posterior":
             x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
         elif domain == "half_space":
-            x = self._on_training_side(x, capsule)
+            mean = ops.take(self.mean_direction, capsule, axis=0)
+            x = ops.where(ops.sum(x * mean, axis=-1, keepdims=True) < 0, -x, x)
         elif self.poles is not None:
             x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
         chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
         return chosen[:, :, None] * x[:, None, :]
-
-    def _whitened_vector(self, noise, choice, capsule, domain):
-        """Return v (N, E) of a domain: Gaussian noise, or from the mixture of training."""
-        if domain == "posterior":
-            return self.visited(noise, choice, capsule)
-        return self._on_training_side(noise, capsule) if domain == "half_space" else noise
-
-    def _on_training_side(self, x, capsule):
-        """Return x (N, E), reflected into the half-space of the mean training direction."""
-        mean = ops.take(self.mean_direction[:, : self.noise_dim], capsule, axis=0)
-        return ops.where(ops.sum(x * mean, axis=-1, keepdims=True) < 0, -x, x)
 
     def joint_code(self, noise, choice):
         """Return whole codes (N, J, E) from the mixture fitted to the training codes.
@@ -513,7 +492,7 @@ class ProductOfExpertCapsules(
         drawn = self.joint(noise, choice, ops.zeros(ops.shape(choice), dtype="int32"))
         codes = ops.reshape(drawn, (-1, self.capsules, self.dim))
         longest = ops.max(length(codes), axis=-1)
-        wanted = length(squashed(noise[:, : self.noise_dim], self.units))
+        wanted = length(squashed(noise[:, : self.dim], self.units))
         return codes * (wanted / ops.maximum(longest, 1e-30))[:, None, None]
 
     def visible_noise(self, n, seed):

@@ -57,7 +57,6 @@ class EncoderSettings(RoutedPart):
         use_bias: Give each expert a bias.
         bias_rate: Learning rate of the biases, as a multiple of that of the maps.
         whitening: Whiten each expert's codes: turn and scale them to unit variance.
-        amplitude: Add one coordinate to each code, for the distance from the mean.
         experts_class: Subclass of `CapsulePoE` for the experts, with units or a router of its own;
             None: `CapsulePoE`. A class that is registered with Keras, or its registered name.
         encoder_class: Subclass of `CapsuleEncoder` for the encoder, likewise.
@@ -75,14 +74,8 @@ class EncoderSettings(RoutedPart):
     use_bias: bool = False
     bias_rate: Positive = 1.0
     whitening: bool = True
-    amplitude: bool = False
     experts_class: RegisteredClass | None = None
     encoder_class: RegisteredClass | None = None
-
-    @property
-    def code_dim(self):
-        """Number of dimensions of a code."""
-        return self.dim + self.amplitude
 
 
 class DecoderSettings(RoutedPart):
@@ -145,17 +138,7 @@ _REPRESENTATION: dict[str, Any] = {
     },
 }
 
-# The decoder's coordinates of codes with an amplitude have unit variance, hence the low rates.
-_DETAIL: dict[str, Any] = {
-    "encoder": {"capsules": 40, "dim": 80, "amplitude": True, "steps": 450},
-    "decoder": {
-        "learning_rate": 0.1,
-        "min_learning_rate_fraction": 0.02,
-        "activity": 4.0,
-        "shared_capsules": 0,
-    },
-    "codes": {"joint_components": 1},
-}
+_DETAIL: dict[str, Any] = {"encoder": {"capsules": 40}, "decoder": {"shared_capsules": 16}}
 
 _PAPER: dict[str, Any] = {
     "primary": {"center": False, "target_length": 0.2},
@@ -209,8 +192,8 @@ class CapsuleSettings(FeatureSettings):
             "all capsules code every image, for reconstruction and classification", _REPRESENTATION
         ),
         "detail": Preset(
-            "more and larger capsules with an amplitude: codes keep more of an image, and training "
-            "takes twice as long",
+            "twice as many capsules, also of those that all images share: codes keep more of an "
+            "image, and training takes a third longer",
             _DETAIL,
         ),
         # Only the units of the learning rates differ from the paper.
@@ -263,9 +246,4 @@ class CapsuleSettings(FeatureSettings):
             raise ConfigError(
                 "primary.target_length must be at most 1: the rule of the decoder turns back at "
                 f"longer vectors. Received: {self.primary.target_length:g}"
-            )
-        if self.encoder.amplitude and not self.encoder.whitening:
-            raise ConfigError(
-                "encoder.amplitude needs encoder.whitening, which gives it a unit. "
-                "Received: encoder.amplitude=True, encoder.whitening=False"
             )

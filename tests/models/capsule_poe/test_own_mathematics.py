@@ -146,7 +146,7 @@ def test_training_and_encoding_route_alike(kind, implementation, x):
 
 @pytest.mark.parametrize("kind", [SteepPoE, BinaryPoE])
 def test_codes_have_the_probabilities_of_the_units(kind, x):
-    model = kcp.CapsuleEncoder(built(kind), amplitude=False)
+    model = kcp.CapsuleEncoder(built(kind))
     model.build(x.shape)
     wanted = kind.units.probability(model.experts.route(x).z)
     np.testing.assert_allclose(np.linalg.norm(model(x), axis=-1), wanted, rtol=1e-4, atol=1e-9)

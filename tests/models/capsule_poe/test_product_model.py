@@ -1,14 +1,16 @@
 """The whole model: from images to capsules and back."""
 
 import json
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_capsule_poe import ProductOfExpertCapsules
+from keras_capsule_poe import ProductOfExpertCapsules, Whitening, load
 from keras_capsule_poe.core.labels import winner_alone, winners
+from keras_capsule_poe.errors import BadUse, RunFailed
 from keras_capsule_poe.functions import free_energy, squash, unsquash
 
 J, E = 5, 3
@@ -220,6 +222,33 @@ def test_save_and_load(small_product, shape, tmp_path):
     assert keras.saving.serialize_keras_object(again)["registered_name"] == (
         "keras_capsule_poe>ProductOfExpertCapsules"
     )
+
+
+@pytest.mark.parametrize("amplitude", [False, True])
+def test_a_file_that_names_an_amplitude_is_refused_if_codes_have_one(model, amplitude, tmp_path):
+    settings = ProductOfExpertCapsules().settings.to_dict()
+    settings["encoder"]["amplitude"] = amplitude
+    lost = ProductOfExpertCapsules.SETTINGS.from_dict(settings).lost
+    assert lost == ({"encoder.amplitude": True} if amplitude else {})
+    model.save(tmp_path / "new.keras")
+    former = tmp_path / "former.keras"
+    with zipfile.ZipFile(tmp_path / "new.keras") as new, zipfile.ZipFile(former, "w") as old:
+        config = json.loads(new.read("config.json"))
+        for part in ("encoder", "decoder"):
+            config["config"][part]["config"]["amplitude"] = amplitude
+        for name in new.namelist():
+            is_config = name == "config.json"
+            old.writestr(name, json.dumps(config) if is_config else new.read(name))
+    if amplitude:
+        received = r"`amplitude` must be False: .* Received: amplitude=True\. Load .* version .*$"
+        with pytest.raises(RunFailed, match=received):
+            load(former)
+        with pytest.raises(BadUse, match=received):
+            Whitening.from_config({"amplitude": True})
+        return
+    codes = [each.encode(images()).capsules for each in (model, load(former))]
+    np.testing.assert_array_equal(*codes)
+    assert Whitening.from_config({"amplitude": False, "name": "a"}).name == "a"
 
 
 def test_mixed_bfloat16(small_product):

@@ -1,16 +1,15 @@
-"""What capsules keep of an image and what single capsules draw, by default and with `detail`.
+"""What contrastive divergence adds to the start of the maps, in codes and draws.
 
 Each row is a whole training by `capspoe train`'s own settings on all training images but the last
 1,000, measured on the test images, or with --held-out on those 1,000. `start alone` trains the
 decoder after the start of the experts, without contrastive divergence: what training adds is the
 difference to it. `start from images` takes 16 images of a cluster in place of its principal
 directions. Columns: `whole_code`, the relative error of primary capsules decoded from whole
-codes; `megabytes` of model.keras; and for as many draws of single capsules as there are test
-images `recognised` (a classifier is sure of them), `frechet`, `precision`, `recall`, `coverage` and
-`purity`. `prior` is the plain Gaussian of R^E, `posterior` the mixture fitted to codes of training.
-The test images are for recipes that were chosen. Rows that were made are kept.
+codes; and for as many draws of single capsules as there are test images `recognised` (a classifier
+is sure of them), `frechet`, `precision`, `recall`, `coverage` and `purity`. `prior` is the plain
+Gaussian of R^E, `posterior` the mixture fitted to codes of training. Rows that were made are kept.
 
-Usage: python benchmarks/research/detail.py FOLDER [--dataset NAME] [--rows NAME ...]
+Usage: python benchmarks/research/start.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--held-out] [--table] [--pictures FOLDER]
 """
 
@@ -32,14 +31,11 @@ from keras_capsule_poe import registry
 from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.data.mapping import map_batches, to_pixels
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
-from keras_capsule_poe.evaluation.feature_metrics import (
-    nearest_training_distance,
-    squared_radii,
-)
+from keras_capsule_poe.evaluation.feature_metrics import squared_radii
 from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.figures import image_figure
 from keras_capsule_poe.metrics import relative_error
-from keras_capsule_poe.plotting import render, traversal
+from keras_capsule_poe.plotting import render
 from keras_capsule_poe.training import Reporter, load_data, train
 
 # The experts stay as they start: one step of no size, and no load balancing.
@@ -47,25 +43,23 @@ ALONE = {"encoder.steps": 1, "encoder.learning_rate": 1e-12, "encoder.load_balan
 # The default of these rows is that of a version without shared capsules.
 BEFORE = {"decoder.shared_capsules": 0}
 ROWS = {
-    "default": ("generation", BEFORE),
-    "detail": ("detail", {}),
-    "start from images": ("generation", {**BEFORE, "encoder.initializer": "clusters"}),
-    "start alone": ("generation", {**BEFORE, **ALONE}),
+    "default": BEFORE,
+    "start from images": {**BEFORE, "encoder.initializer": "clusters"},
+    "start alone": {**BEFORE, **ALONE},
 }
 DOMAINS = ("prior", "posterior")
 FIGURES = "recognised frechet precision recall coverage purity".split()
 TABLES = {
-    "codes": ("whole_code", "megabytes"),
+    "codes": ["whole_code"],
     **{domain: [f"{domain}_{name}" for name in FIGURES] for domain in DOMAINS},
 }
-SHOWN, WALKED, STEPS = 12, 6, 7
+SHOWN = 12
 
 
 def config_of(name, **run):
-    """The `RunConfig` of a row; `run` are its data set and seed."""
-    recipe, settings = ROWS[name]
-    config = registry.settings("capsules", recipe, **run)
-    config.update(settings)
+    """The settings of a row; `run` are its data set and seed."""
+    config = registry.settings("capsules", **run)
+    config.update(ROWS[name])
     return config
 
 
@@ -91,7 +85,7 @@ def trained(folder, name, dataset, seed, data):
     return own
 
 
-def judged(model, folder, data, judge):
+def judged(model, data, judge):
     """Figures of a model on the test images of `data`."""
     images = data.test.images
     x = map_batches(model.to_visible, images)
@@ -99,10 +93,7 @@ def judged(model, folder, data, judge):
     decoded = map_batches(model.decode_visible, codes)
     real, _ = judge(images)
     balls = squared_radii(real)
-    figures = {
-        "whole_code": float(relative_error(decoded, x)),
-        "megabytes": (folder / "model.keras").stat().st_size / 1e6,
-    }
+    figures = {"whole_code": float(relative_error(decoded, x))}
     for domain in DOMAINS:
         drawn = model.draw(len(images), 0, "single", domain)
         judged = judge(render(model, np.asarray(drawn["capsules"])))
@@ -130,44 +121,6 @@ def strip(model, images):
     return image_figure([(list(shown.values()), list(shown), None, None)], title)
 
 
-def walks(model, capsules):
-    """A figure that moves each of the first dimensions of some capsules, the others at zero."""
-    blocks = []
-    for capsule in capsules:
-        drawn = np.asarray(model.draw_capsule(capsule, 256, 0, "posterior")["capsules"])
-        code = drawn.mean(axis=0)
-        code[capsule] *= np.linalg.norm(drawn[:, capsule], axis=-1).mean() / np.linalg.norm(
-            code[capsule]
-        )
-        codes = traversal(code, capsule, range(WALKED), STEPS, 0.5, model.CODES)
-        images = render(model, codes.reshape(-1, *code.shape))
-        images = np.asarray(images).reshape(WALKED, STEPS, *images.shape[1:])
-        names = [f"dimension {d}" for d in range(WALKED)]
-        blocks.append((images, names, None, f"capsule {capsule}"))
-    return image_figure(blocks, "One dimension of a capsule moved from -0.5 to 0.5")
-
-
-def neighbours(model, train_images):
-    """A figure of draws above their nearest training images."""
-    drawn = np.asarray(model.sample(SHOWN, seed=0, domain="posterior").images)
-    _, index = nearest_training_distance(drawn, train_images)
-    rows = [drawn, train_images[index]]
-    title = "Draws of single capsules, and the training images nearest to them"
-    return image_figure([(rows, ["draw", "training image"], None, None)], title)
-
-
-def pictures(model, data, name, folder):
-    """Save the figures of a row."""
-    folder.mkdir(parents=True, exist_ok=True)
-    made = {
-        "strip": strip(model, data.test.images[:SHOWN]),
-        "walks": walks(model, range(3)),
-        "neighbours": neighbours(model, data.train.images),
-    }
-    for figure, drawn in made.items():
-        drawn.savefig(folder / f"{name.replace(' ', '-')}-{figure}.png", dpi=100)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
@@ -176,11 +129,13 @@ def main():
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--table", action="store_true", help="print what is there, train nothing")
-    parser.add_argument("--pictures", type=Path, help="save figures of the first seed there")
+    parser.add_argument(
+        "--pictures", type=Path, help="save figures of images and codes of the first seed there"
+    )
     args = parser.parse_args()
     folder = args.folder / args.dataset.replace("/", "_")
     folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / ("held_out.json" if args.held_out else "detail.json")
+    kept = folder.with_suffix(".held_out.json" if args.held_out else ".json")
     done = json.loads(kept.read_text()) if kept.exists() else {}
     for seed in () if args.table else args.seeds:
         data = load_data(config_of("default", dataset=args.dataset, seed=seed))
@@ -196,11 +151,13 @@ def main():
             model = load_model(own)
             if not is_kept:
                 sections = {key: config.to_dict()[key] for key in config.parts}
-                row[str(seed)] = {**judged(model, own, seen, judge), "sections": sections}
+                row[str(seed)] = {**judged(model, seen, judge), "sections": sections}
                 kept.write_text(json.dumps(done, indent=1) + "\n")
                 print(f"{args.dataset}, seed {seed}, {name}: done", flush=True)
             if args.pictures and seed == args.seeds[0]:
-                pictures(model, seen, name, args.pictures)
+                args.pictures.mkdir(parents=True, exist_ok=True)
+                picture = args.pictures / f"{folder.name}-{name.replace(' ', '-')}.png"
+                strip(model, seen.test.images[:SHOWN]).savefig(picture, dpi=100)
     for title, columns in TABLES.items():
         print(f"\n{args.dataset}, {title}:\n\n{table(done, args.rows, args.seeds, columns)}")
 
