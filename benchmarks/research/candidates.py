@@ -38,6 +38,7 @@ AGREEMENT = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 
 ALONE = {"decoder.shared_capsules": 0}
 ROWS = {
     "default": {},
+    "40 capsules, 16 shared": {"encoder.capsules": 40, "decoder.shared_capsules": 16},
     "no shared capsules": ALONE,
     "feature noise": NOISE,
     "feature noise, no shared capsules": {**NOISE, **ALONE},
