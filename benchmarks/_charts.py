@@ -2,7 +2,6 @@
 
 import matplotlib
 import numpy as np
-from _cells import current
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -79,7 +78,7 @@ def _ladder(read, datasets, ladder_name):
 
 
 def _comparison(read, datasets):
-    names = list(current(read("comparison/mnist.json")))
+    names = list(read("comparison/mnist.json"))
     groups = []
     for dataset, title in datasets.items():
         rows = read(f"comparison/{dataset}.json")

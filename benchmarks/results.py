@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "research"))
 import _bars
 import _shares
-from _cells import cell, current
+from _cells import cell
 
 from keras_capsule_poe.former_names import Metrics
 
@@ -276,7 +276,7 @@ def start():
 
 def comparison(dataset):
     """What all families and the baselines draw."""
-    rows = current(read(f"comparison/{dataset}.json"))
+    rows = read(f"comparison/{dataset}.json")
     names = "recognised frechet precision recall coverage purity".split()
     lines = [[name, *(cell([row.get(key)]) for key in names)] for name, row in rows.items()]
     return table(["images", *(METRICS[name] for name in names)], lines)

@@ -19,11 +19,6 @@ def cell(values, digits=3):
     return f"{mean:.{digits}g}{deviation}"
 
 
-def current(rows):
-    """The rows of a comparison but those of a former preset `detail`."""
-    return {name: row for name, row in rows.items() if not name.startswith("detail, ")}
-
-
 def table(done, names, seeds, columns):
     """Markdown: a line a row, mean and standard deviation over the seeds that are there."""
     lines = ["| | seeds | " + " | ".join(column.replace("_", " ") for column in columns) + " |"]
