@@ -205,6 +205,18 @@ def candidates(dataset):
     return table(columns, [[name, *of_seeds(seeds, names)] for name, seeds in rows])
 
 
+def few_images():
+    """What shares of the steps give on few images."""
+    names = "confident FID precision recall coverage purity nats cpu_seconds".split()
+    columns = ["model", "share of the steps", "seeds", *names[:-2]]
+    lines = [
+        [*name.split(", "), *of_seeds(seeds, names)]
+        for name, seeds in read("few_images.json").items()
+    ]
+    columns += ["nats an image", "processor's seconds"]
+    return table(columns, lines)
+
+
 def pretrained():
     """The pretrained models: draws of each domain, and reconstructions from whole codes."""
     names = "confident FID precision recall coverage purity".split()
@@ -404,6 +416,7 @@ TABLES = {
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
     **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}/ladder.json") for d in DATASETS},
     **{f"candidates {d}": (lambda d=d: candidates(d), f"candidates/{d}.json") for d in DATASETS},
+    "few images": (few_images, "few_images.json"),
     "start": (start, *(f"start/{d}.json" for d in STARTED)),
     **{f"comparison {d}": (lambda d=d: comparison(d), f"comparison/{d}.json") for d in DATASETS},
     "pretrained": (pretrained, *(f"pretrained/{d}.json" for d in DATASETS)),

@@ -139,16 +139,22 @@ def disk_limit(limit):
     return size
 
 
+# Images of a training that takes all steps of its settings, and the least share of them.
+MANY, LEAST = 10_000, 0.15
+
+
 class Schedule(NamedTuple):
     """Epochs and batch size of a training.
 
-    If `epochs` is None, the number of epochs gives about `steps` steps. Small data sets then get
-    more epochs.
+    If `epochs` is None, the number of epochs gives about `steps` steps on `MANY` images or more.
+    Fewer images take fewer steps, in proportion, but at least the share `LEAST`.
 
     Example:
 
     >>> Schedule(steps=900, batch_size=32).over(60_000)
     (1, 1875)
+    >>> Schedule(steps=900, batch_size=32).over(5_000)
+    (3, 157)
     """
 
     epochs: int | None = None
@@ -158,7 +164,8 @@ class Schedule(NamedTuple):
     def over(self, images: int) -> tuple[int, int]:
         """Return (epochs, steps of an epoch) for this number of training images."""
         steps = -(-images // self.batch_size)
-        return self.epochs or max(1, round(self.steps / steps)), steps
+        total = self.steps * min(1, max(LEAST, images / MANY))
+        return self.epochs or max(1, round(total / steps)), steps
 
 
 class TrainedPart(Part):
@@ -166,7 +173,8 @@ class TrainedPart(Part):
 
     Attributes:
         epochs: Passes over the training images. Overrides `steps`.
-        steps: Approximate number of steps if `epochs` is None.
+        steps: Approximate number of steps if `epochs` is None, for 10,000 images or more. Fewer
+            images take fewer steps, but at least 15% of them.
         batch_size: Images of a step.
         learning_rate: Learning rate at the start.
     """
