@@ -206,9 +206,9 @@ def candidates(dataset):
 
 
 def few_images():
-    """What shares of the steps give on few images."""
+    """What few images lose by fewer steps."""
     names = "confident FID precision recall coverage purity nats cpu_seconds".split()
-    columns = ["model", "share of the steps", "seeds", *names[:-2]]
+    columns = ["model", "steps", "seeds", *names[:-2]]
     lines = [
         [*name.split(", "), *of_seeds(seeds, names)]
         for name, seeds in read("few_images.json").items()

@@ -1,4 +1,4 @@
-"""How many steps a training on few images needs: shares of `steps`, on bundled digits.
+"""What few images lose by fewer steps: bundled digits with all of `steps`, and by default.
 
 1,200 images train, 300 others of the training images judge. Capsules and neurons draw 300 images
 of single capsules, domain `posterior`, compared with the held-out ones by a classifier that takes
@@ -6,7 +6,7 @@ no part. Of a Boltzmann machine, `nats` is the mean log-likelihood of held-out i
 from independent neurons; annealing back from the machine differs by `width`. `cpu_seconds` are the
 processor's time of all threads together.
 
-Usage: python benchmarks/research/few_images.py FILE [--models NAME ...] [--shares X ...]
+Usage: python benchmarks/research/few_images.py FILE [--models NAME ...] [--kinds X ...]
            [--seeds N ...] [--table]
 """
 
@@ -27,7 +27,7 @@ from keras_capsule_poe import registry
 from keras_capsule_poe.data import ImageData, ImageSet, load_images
 
 HELD_OUT = 300
-SHARES = 1.0, 0.15
+KINDS = "all steps", "default"
 DRAWS = "confident FID precision recall coverage purity".split()
 TEMPERATURES, CHAINS = 3000, 100
 MODELS = {
@@ -52,14 +52,14 @@ def likelihood(model, data, seed):
     return {"nats": float(np.mean(weights) - bracket.forward), "width": float(bracket.width)}
 
 
-def measured(name, share, seed, data):
-    """Figures of a model that takes a share of the steps that its settings name."""
+def measured(name, kind, seed, data):
+    """Figures of a model that takes all steps that its settings name, or those of the default."""
     usual, model = registry.settings(name), MODELS[name](seed=seed)
     for stage in usual.stages:
         part = usual.trained(stage)
-        if part is not None:
+        if part is not None and kind == "all steps":
             batches = -(-len(data.train) // part.batch_size)
-            model.settings.set(f"{stage}.epochs", round(share * part.steps / batches))
+            model.settings.set(f"{stage}.epochs", round(part.steps / batches))
     begun, cpu = time.perf_counter(), time.process_time()
     model.fit(data.train.images, verbose=0)
     return {
@@ -74,7 +74,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--shares", nargs="+", type=float, default=SHARES)
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS)
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--table", action="store_true", help="print what is there, train nothing")
     args = parser.parse_args()
@@ -82,14 +82,14 @@ def main():
     train = load_images("digits").train
     parts = slice(None, -HELD_OUT), slice(-HELD_OUT, None)
     data = ImageData(*(ImageSet(train.images[part], train.labels[part]) for part in parts))
-    names = [f"{model}, {share:g}" for model in args.models for share in args.shares]
+    names = [f"{model}, {kind}" for model in args.models for kind in args.kinds]
     for seed in [] if args.table else args.seeds:
         for name in names:
             row = done.setdefault(name, {})
             if str(seed) in row:
                 continue
-            model, share = name.split(", ")
-            row[str(seed)] = found = measured(model, float(share), seed, data)
+            model, kind = name.split(", ")
+            row[str(seed)] = found = measured(model, kind, seed, data)
             args.file.write_text(json.dumps(done, indent=1) + "\n")
             print(f"{name}, seed {seed}: {found}", flush=True)
     columns = [*DRAWS, "nats", "width", "steps", "seconds", "cpu_seconds"]

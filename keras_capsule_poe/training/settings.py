@@ -139,15 +139,17 @@ def disk_limit(limit):
     return size
 
 
-# Images of a training that takes all steps of its settings, and the least share of them.
-MANY, LEAST = 10_000, 0.15
+# Images of a training that takes all steps of its settings.
+MANY = 10_000
+# Least share of the steps that fewer images take.
+LEAST = 0.15
 
 
 class Schedule(NamedTuple):
     """Epochs and batch size of a training.
 
     If `epochs` is None, the number of epochs gives about `steps` steps on `MANY` images or more.
-    Fewer images take fewer steps, in proportion, but at least the share `LEAST`.
+    Fewer images take fewer steps, in proportion, but at least the share `least`.
 
     Example:
 
@@ -160,11 +162,12 @@ class Schedule(NamedTuple):
     epochs: int | None = None
     steps: int = 900
     batch_size: int = 128
+    least: float = LEAST
 
     def over(self, images: int) -> tuple[int, int]:
         """Return (epochs, steps of an epoch) for this number of training images."""
         steps = -(-images // self.batch_size)
-        total = self.steps * min(1, max(LEAST, images / MANY))
+        total = self.steps * min(1, max(self.least, images / MANY))
         return self.epochs or max(1, round(total / steps)), steps
 
 
@@ -174,10 +177,12 @@ class TrainedPart(Part):
     Attributes:
         epochs: Passes over the training images. Overrides `steps`.
         steps: Approximate number of steps if `epochs` is None, for 10,000 images or more. Fewer
-            images take fewer steps, but at least 15% of them.
+            images take fewer steps, but at least 15% of them (expert neurons: 40%).
         batch_size: Images of a step.
         learning_rate: Learning rate at the start.
     """
+
+    least: ClassVar[float] = LEAST
 
     epochs: Count | None = None
     steps: Count = 900
@@ -187,7 +192,7 @@ class TrainedPart(Part):
     @property
     def schedule(self):
         """The `Schedule` of the training."""
-        return Schedule(self.epochs, self.steps, self.batch_size)
+        return Schedule(self.epochs, self.steps, self.batch_size, self.least)
 
     @property
     def first_rate(self):

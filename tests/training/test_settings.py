@@ -234,6 +234,8 @@ def test_few_images_take_fewer_steps():
     # Whole epochs, so the numbers are near.
     for images, steps in ((30_000, 900), (10_000, 900), (5_000, 450), (1_500, 135), (50, 135)):
         assert math.prod(schedule.over(images)) == pytest.approx(steps, rel=0.15)
+    experts = registry.settings("neurons").experts.schedule
+    assert math.prod(experts.over(1_280)) == pytest.approx(0.4 * experts.steps, rel=0.05)
     assert Schedule(epochs=3, batch_size=128).over(1_500) == (3, 12)
 
 
