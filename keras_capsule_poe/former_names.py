@@ -120,7 +120,7 @@ def with_former_names(thing):
     return thing
 
 
-def without(config, *names):
+def without_removed(config, *names):
     """Return a config without arguments that are gone: `names` and `amplitude`.
 
     Raises:

@@ -16,7 +16,7 @@ from keras_capsule_poe.core.numerics import (
 )
 from keras_capsule_poe.data import sequential_batches
 from keras_capsule_poe.data.mapping import map_batches, spread
-from keras_capsule_poe.former_names import without
+from keras_capsule_poe.former_names import without_removed
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import mean_error, relative_error
 from keras_capsule_poe.models.base.contrastive import ContrastiveModel
@@ -193,7 +193,7 @@ class CapsuleDecoder(ContrastiveModel):
     @classmethod
     def from_config(cls, config):
         # Configs of older versions have a dropout of experts.
-        return super().from_config(without(config, "keep"))
+        return super().from_config(without_removed(config, "keep"))
 
 
 def build_decoder(settings, primary_capsules):

@@ -13,7 +13,7 @@ from keras_capsule_poe.core.numerics import compiled, real_number, share, whole_
 from keras_capsule_poe.core.units import free_energy
 from keras_capsule_poe.data.mapping import map_batches, spread
 from keras_capsule_poe.errors import ConfigError
-from keras_capsule_poe.former_names import with_former_names, without
+from keras_capsule_poe.former_names import with_former_names, without_removed
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import (
     ExpertUsage,
@@ -214,7 +214,7 @@ class CapsuleEncoder(ContrastiveModel):
     @classmethod
     def from_config(cls, config):
         # Configs of older versions have an annealed activation prior.
-        return super().from_config(without(config, "prior_start", "prior_steps"))
+        return super().from_config(without_removed(config, "prior_start", "prior_steps"))
 
 
 def routing_arguments(settings, part):

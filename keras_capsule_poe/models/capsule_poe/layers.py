@@ -15,7 +15,7 @@ from keras_capsule_poe.core.routing import refuse_route
 from keras_capsule_poe.core.sharding import over_images
 from keras_capsule_poe.core.units import CAPSULES, CapsuleUnits, check_units, free_energy
 from keras_capsule_poe.errors import BadUse
-from keras_capsule_poe.former_names import with_former_names, without
+from keras_capsule_poe.former_names import with_former_names, without_removed
 from keras_capsule_poe.layers.routing import RoutingLayer
 
 
@@ -283,7 +283,7 @@ class Whitening(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        return super().from_config(without(config))
+        return super().from_config(without_removed(config))
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
