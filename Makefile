@@ -34,8 +34,7 @@ $(VENV)/installed: pyproject.toml requirements.txt
 	@touch $@
 
 demo: $(VENV)/installed
-	$(CAPSPOE) train --dataset digits --model-dir $(DEMO)/model \
-	    --autoencoder-epochs 5 --encoder-epochs 18 --decoder-epochs 15
+	$(CAPSPOE) train --dataset digits --model-dir $(DEMO)/model
 	$(CAPSPOE) sample --model-dir $(DEMO)/model --domain posterior --rows 6 --out $(DEMO)/samples.png
 	$(CAPSPOE) sample --model-dir $(DEMO)/model --rows 6 --out $(DEMO)/samples-gaussian.png
 	$(CAPSPOE) reconstruct --model-dir $(DEMO)/model --out $(DEMO)/reconstructions.png

@@ -178,12 +178,16 @@ def slider_time(page):
             const big = document.querySelector('.big');
             const times = [];
             for (let k = 0; k < moves; k++) {
-                const before = big.dataset.drawn;
+                const drawn = new Promise(resolve => {
+                    new MutationObserver((_, watch) => {
+                        watch.disconnect();
+                        resolve(performance.now());
+                    }).observe(big, {attributeFilter: ['data-drawn']});
+                });
                 const began = performance.now();
                 input.value = String(-2 + 4 * (k % 20) / 20);
                 input.dispatchEvent(new Event('input'));
-                while (big.dataset.drawn === before) await new Promise(r => setTimeout(r, 0));
-                times.push(performance.now() - began);
+                times.push(await drawn - began);
             }
             return times;
         }""",

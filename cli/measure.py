@@ -55,7 +55,7 @@ metric_options = options.together(
         "--controls",
         "baselines",
         type=BaselinesType(["none", "simple", "trained"]),
-        default="simple",
+        default="none",
         help="Baselines for the samples. `simple`: Gaussians and a Gaussian mixture of the "
         "features. `trained`: also a Boltzmann machine and a variational autoencoder with as many "
         "parameters as the model.",
@@ -69,7 +69,7 @@ metric_options = options.together(
     option(
         "--probe-images",
         type=click.IntRange(min=20),
-        help="Training images of the linear probes.  [default: all; 20,000 of more than 60,000]",
+        help="Training images of the linear probes.  [default: 20,000]",
     ),
 )
 

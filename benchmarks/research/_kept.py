@@ -2,6 +2,9 @@
 
 from keras_capsule_poe.errors import ConfigError
 
+# Images of MNIST, for which `epochs` and `steps` may say the same.
+IMAGES = 60_000
+
 
 def is_of(settings, config):
     """Whether a row's kept settings are a configuration's: of others it is another row.
@@ -15,4 +18,9 @@ def is_of(settings, config):
         kept = type(config).from_dict({"preset": config.preset, **settings})
     except ConfigError:  # one is no more
         return False
-    return not config.differences(kept)
+    found = set(config.differences(kept))
+    for stage in filter(config.trained, config.stages):
+        lengths = [each.trained(stage).schedule.over(IMAGES) for each in (config, kept)]
+        if lengths[0] == lengths[1]:
+            found -= {f"{stage}.epochs", f"{stage}.steps"}
+    return not found

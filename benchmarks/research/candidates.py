@@ -3,9 +3,10 @@
 The last 5,000 training images are held out; the model, and the classifier that judges, see the
 others. 5,000 draws of single capsules, domain `posterior`, are compared with the held-out images.
 `winners` and `change` say what the agreement does there, `experts` how many carry an image, and the
-errors are those of primary capsules (see `agreement.py`). `cpu_seconds` is the processor's time,
-all threads together. Rows of one seed whose autoencoder has the same settings share it; its time
-counts for each. Rows that were made are kept.
+errors are those of primary capsules (see `agreement.py`). A row "default, no X" has the settings of
+the preset `paper` for one departure. `cpu_seconds` is the processor's time, all threads together.
+Rows of one seed whose autoencoder has the same settings share it; its time counts for each. Rows
+that were made are kept.
 
 Usage: python benchmarks/research/candidates.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--table]
@@ -25,6 +26,7 @@ import agreement
 import keras
 from _cells import table
 from _kept import is_of
+from ladder import without_departures
 from plain_form import autoencoder_of, config_of, sections_of
 
 import keras_capsule_poe as kcp
@@ -43,6 +45,7 @@ ROWS = {
     "feature noise": NOISE,
     "feature noise, no shared capsules": {**NOISE, **ALONE},
     "feature noise, agreement, no shared capsules": {**NOISE, **AGREEMENT, **ALONE},
+    **without_departures(),
 }
 DRAWS = "confident FID precision recall coverage purity".split()
 COLUMNS = [*DRAWS, *"winners change experts whole_code one_capsule cpu_seconds".split()]

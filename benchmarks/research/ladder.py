@@ -132,6 +132,17 @@ def rows():
     return found | MORE | _with_poles(plain, default, groups) | TRIED
 
 
+def without_departures():
+    """Name to settings beside those of today's default, without one departure each."""
+    plain, found = _values(PLAIN), {}
+    for name, group in DEPARTURES.items():
+        settings = {setting: plain[setting] for setting in group.split()}
+        idle = plain_form.config_of(DEFAULT, settings, 0).idle()
+        settings = {setting: value for setting, value in settings.items() if setting not in idle}
+        found[f"default, no {name}"] = settings
+    return found
+
+
 def _with_poles(plain, default, groups):
     """Poles in the place of frames, where experts compete: what they can learn needs a mean."""
     poles = {name: value for name, value in _values(AFFINE).items() if value != plain[name]}

@@ -17,9 +17,8 @@ from keras_capsule_poe.evaluation.scores import Scorer, has_classes
 from keras_capsule_poe.metrics import error_and_size
 from keras_capsule_poe.models.base.protocols import whole
 
-# Of more training images than the first number, use a sample of the second, to save memory.
-# The first number also limits the test images.
-PROBE_IMAGES, PROBE_SAMPLE = 60_000, 20_000
+# Training and test images of the probes at most: more change their accuracy little.
+PROBE_IMAGES, PROBE_TESTED = 20_000, 60_000
 # Features take more memory than codes, and neighbours more time than linear probes.
 FEATURE_IMAGES, FEATURE_TESTED = 12_000, 10_000
 
@@ -46,8 +45,7 @@ def evaluate(
         model: `GenerativeModel`.
         data: `ImageData`.
         probe_images: int, number of training images for the fits, chosen at random. `None`
-            means all, or 20,000 of more than 60,000. Probes of features and nearest neighbours
-            use at most 12,000 of them.
+            means 20,000. Probes of features and nearest neighbours use at most 12,000 of them.
         test_images: int, number of test images, the first ones. `None` means all. Metrics of
             codes use at most 60,000 of them, and metrics of features at most 10,000.
         seed: int, seed of the random choice and of the clusterings.
@@ -84,10 +82,9 @@ def evaluate(
     {'half': 0.25}
     """
     whole = data.test if test_images is None else data.test.head(test_images)
-    test = whole.head(PROBE_IMAGES)
-    if probe_images is None and len(data.train) > PROBE_IMAGES:
-        probe_images = PROBE_SAMPLE
-    chosen = chosen_images(data, seed)[:probe_images]
+    test = whole.head(PROBE_TESTED)
+    probed = PROBE_IMAGES if probe_images is None else probe_images
+    chosen = chosen_images(data, seed)[:probed]
     featured = (FEATURE_IMAGES, FEATURE_TESTED) if has_classes(data) else (0, 0)
     progress("encoding images")
     # Both sets share the same graphs.
@@ -210,7 +207,7 @@ def sample_metrics(
     vae_seconds=0,
     decoded=None,
     features=None,
-    baselines="simple",
+    baselines="none",
     progress=silent,
 ):
     """Evaluate samples with a classifier that is trained on the data set.

@@ -55,7 +55,7 @@ def measure(
     seed=0,
     vae_seconds=0,
     found=None,
-    baselines="simple",
+    baselines="none",
     progress=silent,
 ):
     """Return all metrics that a model allows: of its samples, its predictions or both.

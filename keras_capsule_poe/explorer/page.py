@@ -222,7 +222,7 @@ def _capsules(content, folder, about):
                 "share": content.share(capsule),
                 "classes": classes,
                 "start": _rounded(start),
-                "codes": [_rounded(code) for code in codes[:most]],
+                "codes": [_rounded(code, 3) for code in codes[:most]],
                 "deviations": _rounded(deviations),
                 "order": np.argsort(-changes, kind="stable").tolist(),
                 "directions": [
@@ -250,8 +250,8 @@ def _classes(content, capsule):
     return [[name, round(share, 3)] for name, share in pairs[:5]]
 
 
-def _rounded(values):
-    return [round(float(value), 4) for value in values]
+def _rounded(values, digits=4):
+    return [round(float(value), digits) for value in values]
 
 
 def _known(content, folder):

@@ -177,7 +177,7 @@ class TrainedPart(Part):
     Attributes:
         epochs: Passes over the training images. Overrides `steps`.
         steps: Approximate number of steps if `epochs` is None, for 10,000 images or more. Fewer
-            images take fewer steps, but at least 15% of them (expert neurons: 40%).
+            images take fewer steps, but at least 15% of them (3 to 40% in other models).
         batch_size: Images of a step.
         learning_rate: Learning rate at the start.
     """

@@ -89,8 +89,8 @@ def test_what_is_in_memory_at_once_does_not_grow_with_the_images(model, image_se
     """A sample is a sample: the figures are those of a run that is asked for as many images."""
     data = ImageData(image_set(90, 1), image_set(80, 2))
     few = evaluate(model, ImageData(data.train, data.test.head(30)), probe_images=40)
-    limits = {"PROBE_IMAGES": 40, "PROBE_SAMPLE": 35, "FEATURE_IMAGES": 25, "FEATURE_TESTED": 20}
-    monkeypatch.setattr(generative, "PROBE_IMAGES", 30)
+    limits = {"PROBE_IMAGES": 35, "PROBE_TESTED": 40, "FEATURE_IMAGES": 25, "FEATURE_TESTED": 20}
+    monkeypatch.setattr(generative, "PROBE_TESTED", 30)
     tested = evaluate(model, data, probe_images=40)
     assert tested["free_energy"] == few["free_energy"]
     assert tested["clustering"] == few["clustering"] and tested["probe"] == few["probe"]

@@ -118,6 +118,8 @@ class ClassifierPart(TrainedPart):
         until_accuracy: Accuracy on held-out images at which training ends after an epoch.
     """
 
+    least: ClassVar[float] = 0.07
+
     network: Literal["capsules", "cnn"] = "capsules"
     classes: Count = 10
     published_code: bool = False
@@ -125,7 +127,6 @@ class ClassifierPart(TrainedPart):
     reconstruction_weight: float = 0.0005
     units: Count | None = None
     augmentation: Literal["none", "shift", "efficient", "flip", "cifar", "norb"] = "shift"
-    epochs: Count | None = 5
     steps: Count = 1400
     optimizer: Literal["adam", "muon"] = "adam"
     learning_rate: Rate = 1e-3

@@ -38,7 +38,6 @@ class CapsNetPart(ClassifierPart):
     """
 
     decoder: Literal["dense", "conv", "none"] = "dense"
-    epochs: Count | None = 3
     learning_rate_schedule: Literal["cosine", "exponential"] = "exponential"
     body: Literal["capsules", "efficient", "places"] = "capsules"
     filters: Count = 256
@@ -64,13 +63,13 @@ _SMALL = {
     "types": 16,
     "primary_dim": 6,
     "dim": 8,
-    "epochs": 10,
+    "steps": 4700,
     "learning_rate_schedule": "cosine",
 }
 _EFFICIENT = {
     "body": "efficient",
     "augmentation": "efficient",
-    "epochs": 10,
+    "steps": 37_500,
     "batch_size": 16,
     "learning_rate": 5e-4,
     "decay_rate": 0.97,
@@ -83,7 +82,7 @@ _SHARED = {
     "decoder": "none",
     "absent_weight": 0.25,
     "augmentation": "none",
-    "epochs": 10,
+    "steps": 4700,
     "decay_rate": 1.0,
 }
 

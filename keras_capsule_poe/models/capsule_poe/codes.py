@@ -133,9 +133,9 @@ def adapt_shared(shared, residuals, capsules):
     """Fit `SharedCapsules` to residuals (N, I, D) of images with capsules (N, J, E)."""
     rows, size = residuals.reshape(len(residuals), -1), shared.capsules * shared.dim
     mean = rows.mean(axis=0)
-    axes = _principal_axes(rows - mean, size).T
+    axes = _principal_axes(rows, size).T.astype("float32")
     axes /= np.maximum(np.linalg.norm(axes, axis=1, keepdims=True), 1e-30)
-    codes = ((rows - mean) @ axes.T).astype("float64")
+    codes = (rows @ axes.T).astype("float64") - mean.astype("float64") @ axes.T
     winner = _winners(capsules)
     own = np.asarray(direction(capsules[np.arange(len(capsules)), winner]), "float64")
     means, factors = conditional_gaussians(

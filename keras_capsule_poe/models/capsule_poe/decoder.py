@@ -35,7 +35,7 @@ from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, SharedCapsul
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
 
 # Images that the shared capsules are fitted to, enough for some hundred dimensions, and the most
-# bytes of their residuals, of which there are a few copies.
+# bytes of their residuals, of which there are two copies.
 SHARED_IMAGES, SHARED_BYTES = 20_000, 4e8
 
 
@@ -271,12 +271,13 @@ def fit_shared(model, features, codes, held_out):
 
     `held_out` are codes and primary capsules. Return the errors with and without shared capsules.
     """
-    some, to_residual = spread(len(codes), most_images(features.primary)), compiled(model.residual)
+    some = spread(len(codes), most_images(features.primary))
     own = np.asarray(codes[some])
-    residuals = map_batches(to_residual, (features.of(features.train[some]), own))
+    to_residual = compiled(lambda maps, z: model.residual(features.to_capsules(maps), z))
+    residuals = map_batches(to_residual, (features.train[some], own))
     adapt_shared(model.shared, residuals, own)
     codes, x = held_out
-    residuals = map_batches(to_residual, (x, codes))
+    residuals = map_batches(compiled(model.residual), (x, codes))
     remaining = residuals - model.shared.decode(model.shared(residuals))
     errors = {"val_relative_error": remaining, "val_error_without_shared": residuals}
     decode = model.primaries.units.mean

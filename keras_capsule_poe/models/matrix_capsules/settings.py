@@ -1,6 +1,6 @@
 """Settings and presets of a network of matrix capsules."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from keras_capsule_poe.errors import ConfigError
 from keras_capsule_poe.models.base.settings import (
@@ -43,6 +43,8 @@ class MatrixPart(ClassifierPart):
         assignment_temperature: Temperature of the assignment probabilities.
         loss: Loss of the activations of the classes.
     """
+
+    least: ClassVar[float] = 0.03
 
     augmentation: Literal["none", "shift", "efficient", "flip", "cifar", "norb"] = "none"
     steps: Count = 4600

@@ -4,6 +4,8 @@ import * as ort from "onnxruntime-web/wasm";
 
 ort.env.wasm.numThreads = 1;
 ort.env.logLevel = "error";
+// Small weights become float32 once, at the start of a session, in place of at each run.
+const ONCE = { extra: { session: { disable_quant_qdq: "1" } } };
 
 export class Model {
   static async load(address) {
@@ -28,7 +30,7 @@ export class Model {
   session(name) {
     if (!this.sessions.has(name)) {
       const file = new URL(this.files[name], this.address).href;
-      this.sessions.set(name, ort.InferenceSession.create(file));
+      this.sessions.set(name, ort.InferenceSession.create(file, ONCE));
     }
     return this.sessions.get(name);
   }
