@@ -317,13 +317,13 @@ def _needed(concrete):
 
 
 def onnx_content(method, specs, precision):
-    """Return the bytes of an ONNX model of a method, with weights of `precision`."""
+    """Return an ONNX file of a method, with weights of `precision`, small when it is zipped."""
     import onnx
 
     function, inputs = without_randomness(method, specs)
     with _quiet():
         model = onnx.load_from_string(_onnx("playground", function, inputs, None))
-    return with_smaller_weights(model, precision).SerializeToString()
+    return with_smaller_weights(model, precision, largest=100).SerializeToString()
 
 
 def _onnx(name, function, inputs, given, precision=None):

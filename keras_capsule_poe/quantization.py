@@ -192,11 +192,11 @@ def smaller_onnx(model, precision, given):
     return with_smaller_weights(_static(model, given) if precision == "int8" else model, precision)
 
 
-def with_smaller_weights(model, precision):
-    """Return an ONNX model that stores its weights in float16 or int8, and computes in float32."""
+def with_smaller_weights(model, precision, largest=127):
+    """Return an ONNX model in float32 that stores weights in float16, or int8 up to `largest`."""
     nodes, kept = [], []
     for weight in model.graph.initializer:
-        pieces = _smaller_weight(weight, precision)
+        pieces = _smaller_weight(weight, precision, largest)
         kept += pieces[0]
         nodes += pieces[1]
     rest = list(model.graph.node)
@@ -206,7 +206,7 @@ def with_smaller_weights(model, precision):
     return model
 
 
-def _smaller_weight(weight, precision):
+def _smaller_weight(weight, precision, largest):
     """Return the arrays and the nodes that give a float32 array of an ONNX graph."""
     import onnx
     from onnx import numpy_helper
@@ -223,7 +223,7 @@ def _smaller_weight(weight, precision):
         cast = onnx.helper.make_node("Cast", [small], [name], to=onnx.TensorProto.FLOAT)
         return [half], [cast]
     # One scale for each place of the last axis.
-    scale = np.abs(values).max(axis=tuple(range(values.ndim - 1))) / 127
+    scale = np.abs(values).max(axis=tuple(range(values.ndim - 1))) / largest
     scale = np.where(scale > 0, scale, 1).astype("float32")
     whole = np.round(values / scale).astype("int8")
     arrays = [
