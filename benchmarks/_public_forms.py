@@ -104,6 +104,14 @@ FORMS = {"einsum": Einsum(), "tile": Tile(), "map_fn": MapFn()}
 COPIES = {"einsum": 5, "tile": 26, "map_fn": 6}
 
 
+def route_attention(form, x, kernel, bias):
+    """Coefficients (B, I, J) and sums (B, J, E) of self-attention routing, Mazzia et al. (2021)."""
+    votes = form.votes(x, kernel)
+    logits = form.agreement(votes, tf.reduce_sum(votes, axis=1)) / kernel.shape[2] ** 0.5
+    c = tf.nn.softmax(logits, axis=2) + bias
+    return c, form.collective(c, votes)
+
+
 def route_cosine(form, x, kernel, iterations):
     """Coefficients (B, I, J) and collectives (B, J, E), the softmax over the inputs."""
     votes = form.votes(x, kernel)

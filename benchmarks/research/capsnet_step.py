@@ -19,7 +19,7 @@ import _measure as measure
 import _public_forms as public
 import numpy as np
 
-from keras_capsule_poe import CapsNet, RoutingLayer, registry
+from keras_capsule_poe import CapsNet, RoutingLayer, SelfAttentionRouting, registry
 from keras_capsule_poe.core.routing import Routing
 from keras_capsule_poe.models.base.networks import optimizer
 
@@ -47,6 +47,24 @@ class PublicRouting(RoutingLayer):
         )
 
 
+class PublicAttention(SelfAttentionRouting):
+    """A `SelfAttentionRouting` by one of the public forms.
+
+    Args:
+        form: One of `public.FORMS`.
+        **kwargs: `SelfAttentionRouting` arguments.
+    """
+
+    def __init__(self, form, **kwargs):
+        super().__init__(**kwargs)
+        self._form = public.FORMS[form]
+
+    def route(self, inputs, mask=None):
+        """See `SelfAttentionRouting.route`."""
+        bias = 0.0 if self.bias is None else self.bias.value
+        return Routing(*public.route_attention(self._form, inputs, self.kernel.value, bias))
+
+
 def step(form, recipe, batch, microbatch):
     """A function without arguments that takes one training step."""
     config = registry.settings("capsnet", recipe)
@@ -55,9 +73,11 @@ def step(form, recipe, batch, microbatch):
     if form in public.FORMS:
         routing = model.routing.get_config()
         routing.pop("dtype")
-        # Their forms have no bias, as the published code has.
-        routing["use_bias"] = False
-        theirs = PublicRouting(form, **routing)
+        if isinstance(model.routing, SelfAttentionRouting):
+            theirs = PublicAttention(form, **routing)
+        else:
+            # Their forms have no bias, as the published code has.
+            theirs = PublicRouting(form, **{**routing, "use_bias": False})
         model = CapsNet(model.primary, theirs, SHAPE, model.decoder, model.margin)
         model.build()
     model.compile(optimizer(config.capsnet, images=59_000), jit_compile=False)
