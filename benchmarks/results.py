@@ -275,10 +275,10 @@ def ladder(dataset):
     return table(["row", "seeds", *LADDER.values()], lines)
 
 
-def departures():
+def departures(dataset):
     """What today's default loses without one of its departures from the paper."""
     names = "confident FID precision recall coverage purity whole_code".split()
-    rows = read("candidates/fashion_mnist.json").items()
+    rows = read(f"candidates/{dataset}.json").items()
     lines = [
         [ladder_name(name).removeprefix("default, "), *of_seeds(seeds, names)]
         for name, seeds in rows
@@ -433,7 +433,7 @@ TABLES = {
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
     **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}/ladder.json") for d in DATASETS},
     **{f"candidates {d}": (lambda d=d: candidates(d), f"candidates/{d}.json") for d in DATASETS},
-    "departures": (departures, "candidates/fashion_mnist.json"),
+    **{f"departures {d}": (lambda d=d: departures(d), f"candidates/{d}.json") for d in DATASETS},
     "few images": (few_images, "few_images.json"),
     "start": (start, *(f"start/{d}.json" for d in STARTED)),
     **{f"comparison {d}": (lambda d=d: comparison(d), f"comparison/{d}.json") for d in DATASETS},
