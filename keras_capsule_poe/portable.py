@@ -317,7 +317,7 @@ def _needed(concrete):
 
 
 def onnx_content(method, specs, precision):
-    """Return an ONNX file of a method, with weights of `precision`, small when it is zipped."""
+    """Return an ONNX model of a method as bytes; its weights are small also when zipped."""
     import onnx
 
     function, inputs = without_randomness(method, specs)

@@ -123,9 +123,8 @@ def rows():
         climbed |= {setting: default[setting] for setting in group}
         found[f"+ {name}"] = (PLAIN, _without_idle(PLAIN, climbed))
     # Without the last departure the default is the last rung but one.
-    for name, group in list(groups.items())[:-1]:
-        without = {setting: plain[setting] for setting in group}
-        found[f"default, no {name}"] = (DEFAULT, _without_idle(DEFAULT, without))
+    for name, without in list(without_departures().items())[:-1]:
+        found[name] = (DEFAULT, without)
     for names in FEW:
         few = {setting: default[setting] for name in names for setting in groups[name]}
         found[f"plain form + {', '.join(names)}"] = (PLAIN, _without_idle(PLAIN, few))
@@ -133,14 +132,14 @@ def rows():
 
 
 def without_departures():
-    """Name to settings beside those of today's default, without one departure each."""
-    plain, found = _values(PLAIN), {}
-    for name, group in DEPARTURES.items():
-        settings = {setting: plain[setting] for setting in group.split()}
-        idle = plain_form.config_of(DEFAULT, settings, 0).idle()
-        settings = {setting: value for setting, value in settings.items() if setting not in idle}
-        found[f"default, no {name}"] = settings
-    return found
+    """Name to settings beside those of the default, without one departure each."""
+    plain = _values(PLAIN)
+    return {
+        f"default, no {name}": _without_idle(
+            DEFAULT, {setting: plain[setting] for setting in group.split()}
+        )
+        for name, group in DEPARTURES.items()
+    }
 
 
 def _with_poles(plain, default, groups):
