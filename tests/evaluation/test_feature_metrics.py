@@ -253,7 +253,9 @@ def test_neighbour_accuracy_standardises():
     assert neighbour_accuracy(x[:300], labels[:300], x[300:], labels[300:]) == 1
 
 
-def test_neighbour_accuracy_is_the_vote_of_the_nearest():
+@pytest.mark.parametrize("rows", [7, 1000])
+def test_neighbour_accuracy_is_the_vote_of_the_nearest(rows, monkeypatch):
+    monkeypatch.setattr(feature_metrics, "ROWS", rows)
     random = np.random.default_rng(0)
     x, y, labels, truth = (
         *(random.normal(size=(n, 3)) for n in (60, 50)),
