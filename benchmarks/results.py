@@ -203,7 +203,7 @@ def candidates(dataset):
     names += ["experts_alone", "without_agreement", "one_capsule", "cpu_seconds"]
     rows = read(f"candidates/{dataset}.json").items()
     rows = [(name, seeds) for name, seeds in rows if not name.startswith(WITHOUT)]
-    columns = ["default with", "seeds", *"confident FID precision recall coverage purity".split()]
+    columns = ["row", "seeds", *"confident FID precision recall coverage purity".split()]
     columns += ["other winner without agreement", "experts an image", "error of whole codes"]
     columns += ["error, experts alone", "error, experts without agreement", "error, one capsule"]
     columns += ["processor's seconds"]
@@ -282,7 +282,7 @@ def departures(dataset):
     lines = [
         [ladder_name(name).removeprefix("default, "), *of_seeds(seeds, names)]
         for name, seeds in rows
-        if name in ("default", "no shared capsules") or name.startswith(WITHOUT)
+        if name == "default" or name.startswith(WITHOUT)
     ]
     return table(["row", "seeds", *names[:-1], LADDER["whole_code"]], lines)
 

@@ -11,14 +11,15 @@ def is_of(settings, config):
 
     Args:
         settings: dict as of `Settings.to_dict`, or some of its parts. A setting that is new since
-            then had the value that the preset has, or its default.
+            then had the value that the preset has, or its default. One that has no effect in
+            either may have any value.
         config: `Settings`.
     """
     try:
         kept = type(config).from_dict({"preset": config.preset, **settings})
     except ConfigError:  # one is no more
         return False
-    found = set(config.differences(kept))
+    found = set(config.differences(kept)) - (set(config.idle()) & set(kept.idle()))
     for stage in filter(config.trained, config.stages):
         lengths = [each.trained(stage).schedule.over(IMAGES) for each in (config, kept)]
         if lengths[0] == lengths[1]:

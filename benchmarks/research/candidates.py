@@ -38,14 +38,32 @@ NOISE = {"autoencoder.feature_noise": 0.5}
 AGREEMENT = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0}
 # Settings beside those of the default.
 ALONE = {"decoder.shared_capsules": 0}
+# What else the default had before: two departures more.
+UNIFORM, ACTIVITY = {"decoder.routing_iterations": 1}, {"decoder.activity": 2.0}
+FORMER = UNIFORM | ACTIVITY
 ROWS = {
     "default": {},
     "40 capsules, 16 shared": {"encoder.capsules": 40, "decoder.shared_capsules": 16},
-    "no shared capsules": ALONE,
-    "feature noise": NOISE,
-    "feature noise, no shared capsules": {**NOISE, **ALONE},
-    "feature noise, agreement, no shared capsules": {**NOISE, **AGREEMENT, **ALONE},
-    **without_departures(),
+    "default, no shared capsules": ALONE,
+    **without_departures({}),
+    "two routing iterations": {"encoder.routing_iterations": 2},
+    "uniform decoder routing": UNIFORM,
+    "activity weights": ACTIVITY,
+    "former default": FORMER,
+    "former default, 40 capsules, 16 shared": {
+        **FORMER,
+        "encoder.capsules": 40,
+        "decoder.shared_capsules": 16,
+    },
+    "former default, no shared capsules": {**FORMER, **ALONE},
+    "former default, feature noise": {**FORMER, **NOISE},
+    "former default, feature noise, no shared capsules": {**FORMER, **NOISE, **ALONE},
+    "former default, feature noise, agreement, no shared capsules": {
+        **FORMER,
+        **NOISE,
+        **AGREEMENT,
+        **ALONE,
+    },
 }
 DRAWS = "confident FID precision recall coverage purity".split()
 COLUMNS = [*DRAWS, *"winners change experts whole_code one_capsule cpu_seconds".split()]

@@ -155,11 +155,8 @@ def _nearest(x, y, to_rows, neighbours=1):
         for first, others in zip(range(0, len(y), ROWS), map(to_rows, chunks(y, ROWS))):
             # |x - y|^2 without |x|^2, which does not change the order.
             new = np.square(others).sum(axis=1) - 2 * (part @ others.T)
-            if neighbours == 1:
-                near = new.argmin(axis=1)[:, None]
-            else:
-                last = min(neighbours, len(others)) - 1
-                near = np.argpartition(new, last, axis=1)[:, : last + 1]
+            last = min(neighbours, len(others)) - 1
+            near = np.argpartition(new, last)[:, : last + 1] if last else new.argmin(1)[:, None]
             index = np.hstack([index, first + near])
             squares = np.hstack([squares, np.take_along_axis(new, near, axis=1)])
             order = squares.argsort(axis=1, kind="stable")[:, :neighbours]

@@ -253,16 +253,14 @@ def test_neighbour_accuracy_standardises():
     assert neighbour_accuracy(x[:300], labels[:300], x[300:], labels[300:]) == 1
 
 
-@pytest.mark.parametrize("rows", [7, 1000])
-def test_neighbour_accuracy_is_the_vote_of_the_nearest(rows, monkeypatch):
-    monkeypatch.setattr(feature_metrics, "ROWS", rows)
+def test_neighbour_accuracy_is_the_vote_of_the_nearest(monkeypatch):
+    monkeypatch.setattr(feature_metrics, "ROWS", 7)
     random = np.random.default_rng(0)
     x, y, labels, truth = (
         *(random.normal(size=(n, 3)) for n in (60, 50)),
         *(random.integers(2, size=n) for n in (60, 50)),
     )
-    scaled, other = ((a - x.mean(0)) / x.std(0) for a in (x, y))
-    order = np.linalg.norm(other[:, None] - scaled[None], axis=-1).argsort(axis=1)[:, :3]
+    order = np.linalg.norm((y[:, None] - x) / x.std(0), axis=-1).argsort(axis=1)[:, :3]
     expected = np.mean((labels[order].mean(axis=1) > 0.5) == truth)
     assert neighbour_accuracy(x, labels, y, truth, neighbours=3) == pytest.approx(expected)
 

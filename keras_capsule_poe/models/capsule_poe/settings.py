@@ -34,7 +34,7 @@ class RoutedPart(TrainedPart):
     """
 
     routing_iterations: Iterations = 4
-    agreement_scale: float = 1.0
+    agreement_scale: float = 0.1
     softmax_over: Literal["outputs", "inputs"] = "outputs"
     momentum: Momentum = 0.9
     weight_decay: NotNegative = 1e-3
@@ -64,7 +64,6 @@ class EncoderSettings(RoutedPart):
 
     capsules: Count = 20
     dim: Count = 16
-    agreement_scale: float = 0.1
     coefficient_sum: Positive | Literal["mean"] = 3.0
     learning_rate: Rate = 0.2
     initializer: Literal["principal", "clusters", "random", "noise"] = "principal"
@@ -91,13 +90,12 @@ class DecoderSettings(RoutedPart):
         min_learning_rate_fraction: Last learning rate, as a fraction of the first.
     """
 
-    routing_iterations: Iterations = 1
     softmax_over: Literal["outputs", "inputs"] = "inputs"
     learning_rate: Rate = 0.5
     weight_decay: NotNegative = 1e-6
     min_learning_rate_fraction: Fraction = 0.1
     feature_scale: Positive = 1.0
-    activity: Positive | None = 2.0
+    activity: Positive | None = None
     offset: bool = True
     conditional: bool = True
     shared_capsules: Annotated[int, pydantic.Field(ge=0)] = 8
@@ -129,11 +127,11 @@ _REPRESENTATION: dict[str, Any] = {
         "initializer": "random",
     },
     "decoder": {
+        "routing_iterations": 1,
         "steps": 1400,
         "learning_rate": 0.22,
         "weight_decay": 1e-4,
         "feature_scale": 0.2,
-        "activity": None,
         "shared_capsules": 0,
     },
 }
@@ -156,15 +154,12 @@ _PAPER: dict[str, Any] = {
         "whitening": False,
     },
     "decoder": {
-        "routing_iterations": 4,
-        "agreement_scale": 0.1,
         "steps": 900,
         "batch_size": 64,
         "learning_rate": 0.1,
         "momentum": 0.5,
         "feature_scale": 0.47,
         "weight_decay": 1e-3,
-        "activity": None,
         "offset": False,
         "conditional": False,
         "shared_capsules": 0,
