@@ -46,6 +46,8 @@ ROWS = {
     "40 capsules, 16 shared": {"encoder.capsules": 40, "decoder.shared_capsules": 16},
     "default, no shared capsules": ALONE,
     **without_departures({}),
+    "16 shared capsules": {"decoder.shared_capsules": 16},
+    "half the steps": {"encoder.steps": 450, "decoder.steps": 450},
     "two routing iterations": {"encoder.routing_iterations": 2},
     "uniform decoder routing": UNIFORM,
     "activity weights": ACTIVITY,
