@@ -26,7 +26,7 @@ import agreement
 import keras
 from _cells import table
 from _kept import is_of
-from ladder import without_departures
+from ladder import TEN, without_departures
 from plain_form import autoencoder_of, config_of, sections_of
 
 import keras_capsule_poe as kcp
@@ -37,29 +37,27 @@ HELD_OUT, MEASURED = 5_000, 2_000
 NOISE = {"autoencoder.feature_noise": 0.5}
 AGREEMENT = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0}
 # Settings beside those of the default.
+DETAIL = {"encoder.capsules": 40, "decoder.shared_capsules": 16}
 ALONE = {"decoder.shared_capsules": 0}
-# What else the default had before: two departures more.
 UNIFORM, ACTIVITY = {"decoder.routing_iterations": 1}, {"decoder.activity": 2.0}
-FORMER = UNIFORM | ACTIVITY
+# What the default was before: two departures more.
+FORMER = TEN | UNIFORM | ACTIVITY
 ROWS = {
     "default": {},
-    "40 capsules, 16 shared": {"encoder.capsules": 40, "decoder.shared_capsules": 16},
+    "40 capsules, 16 shared": DETAIL,
     "default, no shared capsules": ALONE,
     **without_departures({}),
-    "16 shared capsules": {"decoder.shared_capsules": 16},
-    "half the steps": {"encoder.steps": 450, "decoder.steps": 450},
-    "two routing iterations": {"encoder.routing_iterations": 2},
-    "uniform decoder routing": UNIFORM,
-    "activity weights": ACTIVITY,
+    "10 Gaussians": TEN,
+    "10 Gaussians, uniform decoder routing": TEN | UNIFORM,
+    "10 Gaussians, activity weights": TEN | ACTIVITY,
+    "10 Gaussians, 16 shared capsules": {**TEN, "decoder.shared_capsules": 16},
+    "10 Gaussians, half the steps": {**TEN, "encoder.steps": 450, "decoder.steps": 450},
+    "10 Gaussians, two routing iterations": {**TEN, "encoder.routing_iterations": 2},
     "former default": FORMER,
-    "former default, 40 capsules, 16 shared": {
-        **FORMER,
-        "encoder.capsules": 40,
-        "decoder.shared_capsules": 16,
-    },
-    "former default, no shared capsules": {**FORMER, **ALONE},
-    "former default, feature noise": {**FORMER, **NOISE},
-    "former default, feature noise, no shared capsules": {**FORMER, **NOISE, **ALONE},
+    "former default, 40 capsules, 16 shared": FORMER | DETAIL,
+    "former default, no shared capsules": FORMER | ALONE,
+    "former default, feature noise": FORMER | NOISE,
+    "former default, feature noise, no shared capsules": FORMER | NOISE | ALONE,
     "former default, feature noise, agreement, no shared capsules": {
         **FORMER,
         **NOISE,

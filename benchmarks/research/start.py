@@ -40,9 +40,10 @@ from keras_capsule_poe.training import Reporter, load_data, train
 
 # The experts stay as they start: one step of no size, and no load balancing.
 ALONE = {"encoder.steps": 1, "encoder.learning_rate": 1e-12, "encoder.load_balancing": 0.0}
-# The default of these rows is that of a version without shared capsules, and with two departures
-# more.
+# The default of these rows is that of a version without shared capsules, with two departures more
+# and fewer Gaussians.
 BEFORE = {
+    "codes.posterior_components": 10,
     "decoder.routing_iterations": 1,
     "decoder.activity": 2.0,
     "decoder.shared_capsules": 0,

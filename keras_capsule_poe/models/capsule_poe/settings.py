@@ -111,7 +111,7 @@ class CodesSettings(Part):
             from.
     """
 
-    posterior_components: Count = 10
+    posterior_components: Count = 40
     joint_components: Count = 3
 
 
