@@ -26,7 +26,7 @@ import agreement
 import keras
 from _cells import table
 from _kept import is_of
-from ladder import TEN, without_departures
+from ladder import FORMER, TEN, without_departures
 from plain_form import autoencoder_of, config_of, sections_of
 
 import keras_capsule_poe as kcp
@@ -40,8 +40,6 @@ AGREEMENT = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 
 DETAIL = {"encoder.capsules": 40, "decoder.shared_capsules": 16}
 ALONE = {"decoder.shared_capsules": 0}
 UNIFORM, ACTIVITY = {"decoder.routing_iterations": 1}, {"decoder.activity": 2.0}
-# What the default was before: two departures more.
-FORMER = TEN | UNIFORM | ACTIVITY
 ROWS = {
     "default": {},
     "40 capsules, 16 shared": DETAIL,
