@@ -26,7 +26,7 @@ import agreement
 import keras
 from _cells import table
 from _kept import is_of
-from ladder import FORMER, TEN, without_departures
+from ladder import without_departures
 from plain_form import autoencoder_of, config_of, sections_of
 
 import keras_capsule_poe as kcp
@@ -34,34 +34,22 @@ from keras_capsule_poe.data import ImageData, ImageSet, load_images
 from keras_capsule_poe.models.base import features
 
 HELD_OUT, MEASURED = 5_000, 2_000
-NOISE = {"autoencoder.feature_noise": 0.5}
-AGREEMENT = {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0}
-# Settings beside those of the default.
 DETAIL = {"encoder.capsules": 40, "decoder.shared_capsules": 16}
 ALONE = {"decoder.shared_capsules": 0}
-UNIFORM, ACTIVITY = {"decoder.routing_iterations": 1}, {"decoder.activity": 2.0}
+# Settings beside those of the default.
 ROWS = {
     "default": {},
     "40 capsules, 16 shared": DETAIL,
     "default, no shared capsules": ALONE,
     **without_departures({}),
-    "10 Gaussians": TEN,
-    "10 Gaussians, uniform decoder routing": TEN | UNIFORM,
-    "10 Gaussians, activity weights": TEN | ACTIVITY,
-    "10 Gaussians, 16 shared capsules": {**TEN, "decoder.shared_capsules": 16},
-    "10 Gaussians, half the steps": {**TEN, "encoder.steps": 450, "decoder.steps": 450},
-    "10 Gaussians, two routing iterations": {**TEN, "encoder.routing_iterations": 2},
-    "former default": FORMER,
-    "former default, 40 capsules, 16 shared": FORMER | DETAIL,
-    "former default, no shared capsules": FORMER | ALONE,
-    "former default, feature noise": FORMER | NOISE,
-    "former default, feature noise, no shared capsules": FORMER | NOISE | ALONE,
-    "former default, feature noise, agreement, no shared capsules": {
-        **FORMER,
-        **NOISE,
-        **AGREEMENT,
-        **ALONE,
+    "agreement": {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0},
+    "twice the agreement": {
+        "encoder.agreement_scale": 2.0,
+        "encoder.activation_prior_weight": 0.5,
     },
+    "feature noise": {"autoencoder.feature_noise": 0.5},
+    "50 Gaussians": {"codes.components": 50},
+    "100 Gaussians": {"codes.components": 100},
 }
 DRAWS = "confident FID precision recall coverage purity".split()
 COLUMNS = [*DRAWS, *"winners change experts whole_code one_capsule cpu_seconds".split()]

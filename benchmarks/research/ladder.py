@@ -27,7 +27,6 @@ import numpy as np
 import plain_form
 from _cells import table
 from _kept import is_of
-from keras import ops
 from plain_form import HELD_OUT, IMAGES, Problem, accuracy, fit, sections_of
 
 from keras_capsule_poe import CapsuleEncoder, ProductOfExpertCapsules, registry
@@ -36,10 +35,9 @@ from keras_capsule_poe.evaluation.scores import scores_of
 from keras_capsule_poe.metrics import relative_error
 from keras_capsule_poe.models.base import features
 from keras_capsule_poe.models.base.clusters import initialize_maps
-from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, posterior_mixtures
+from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, mixture_of
 from keras_capsule_poe.models.capsule_poe.decoder import build_decoder
 from keras_capsule_poe.models.capsule_poe.encoder import build_encoder
-from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 from keras_capsule_poe.plotting import render
 
 PLAIN, DEFAULT, AFFINE = "paper", "generation", "affine"
@@ -51,7 +49,7 @@ EQUAL = {
     for name, value in {"batch_size": 32, "epochs": None, "steps": 3 * IMAGES // 32}.items()
 }
 # Gaussians that describe the codes of a capsule, as all rows have them.
-TEN = {"codes.posterior_components": 10}
+TEN = {"codes.components": 10}
 # The default before: two departures more, and fewer Gaussians.
 FORMER = {**TEN, "decoder.activity": 2.0, "decoder.routing_iterations": 1}
 # The default's settings as the ladder was climbed. Those that it tried last are the default's now.
@@ -109,13 +107,11 @@ FEW = (
     ("competition", "frames", "load balancing", "conditional decoder"),
 )
 WANTED = "recognised purity modal_classes coverage precision recall frechet".split()
-SOURCES = ("prior", "posterior", "own_length")
+SOURCES = ("prior", "posterior")
 TABLES = {
     "prior": [f"prior_{name}" for name in WANTED],
     "posterior": [f"posterior_{name}" for name in WANTED],
-    "codes": (
-        "own_length_recognised own_length_frechet whole_code accuracy most_won seconds"
-    ).split(),
+    "codes": ("whole_code accuracy most_won seconds").split(),
 }
 
 
@@ -245,12 +241,10 @@ def train(problem, config, shared, floor=FLOOR):
 
         adapt_whitening(encoder, z, x_of, floor)
     codes = map_batches(encoder.whitening, z)
-    visited = posterior_mixtures(codes, config.codes.posterior_components, config.seed)
     decoder = build_decoder(config, primary.capsules)
     fit(config, "decoder", decoder, primary, (codes, problem.train))
-    product = ProductOfExpertCapsules(
-        problem.autoencoder, primary, encoder, decoder, GaussianMixtures.of(**visited)
-    )
+    visited = mixture_of(codes, codes[:, 0, :0], config.codes.components, config.seed)
+    product = ProductOfExpertCapsules(problem.autoencoder, primary, encoder, decoder, visited)
     product.build((None, *problem.autoencoder.image_shape))
     return product, {"seconds": seconds + time.process_time() - begun}
 
@@ -277,23 +271,11 @@ def judged(problem, product, seed):
 
 
 def draws(product, n, seed):
-    """For each kind of draw codes (N, J, E) of single capsules, and which these are (N,)."""
+    """For each domain, codes (N, J, E) of single capsules, and which these are (N,)."""
     found = {}
     for domain in ("prior", "posterior"):
         drawn = product.draw(n, seed, "single", domain)
         found[domain] = drawn["capsules"], np.asarray(drawn["capsule"])
-    codes, capsule = found["posterior"]
-    random = np.random.default_rng(seed)
-    own = product.visited(
-        random.normal(size=(n, product.dim)).astype("float32"),
-        random.uniform(size=n).astype("float32"),
-        capsule,
-    )
-    # A Gaussian leaves the ball of codes here and there.
-    length = ops.norm(own, axis=-1, keepdims=True)
-    own = own * ops.minimum(1.0, 0.999 / ops.maximum(length, 1e-30))
-    chosen = ops.one_hot(capsule, product.capsules, dtype=own.dtype)
-    found["own_length"] = chosen[:, :, None] * own[:, None, :], capsule
     return found
 
 

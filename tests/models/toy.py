@@ -142,7 +142,7 @@ class LinearCode(TrainedModel, GenerativeModel, keras.Model):
     def code_of_capsule(self, capsule, seed, domain=None):
         field = keras.random.normal(ops.shape(capsule), seed=StatelessSeed(seed))
         x = field / (1 + ops.abs(field))
-        return (x[:, None] * ops.one_hot(capsule, self.capsules))[..., None]
+        return {"capsules": (x[:, None] * ops.one_hot(capsule, self.capsules))[..., None]}
 
     def to_features(self, images):
         return images

@@ -188,8 +188,8 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
             domain: String, a domain of the mode. None is its first.
 
         Returns:
-            Dict with `capsules` (N, J, E). If each image has one active capsule, `capsule` (N,) is
-            its index.
+            Dict with `capsules` (N, J, E), and what else the code has. If each image has one active
+            capsule, `capsule` (N,) is its index.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
@@ -197,9 +197,9 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         n, seed = self.number_of_images(n), seed_given(seed)
         mode, domain = self.resolve_mode(mode, domain)
         if mode == "joint":
-            return {"capsules": self.code_of_all(n, seed)}
+            return self.code_of_all(n, seed)
         capsule = capsule_order(n, self.capsules, StatelessSeed(seed, 1))
-        return {"capsules": self.code_of_capsule(capsule, seed, domain), "capsule": capsule}
+        return {**self.code_of_capsule(capsule, seed, domain), "capsule": capsule}
 
     def number_of_images(self, n):
         """Return `n` of a public call; raise `BadUse` unless so many images fit into memory."""
@@ -207,11 +207,11 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
         return rows_given(n, sum(sizes))
 
     def code_of_capsule(self, capsule, seed, domain=None):
-        """Sample codes (N, J, E) in which only the capsules with indices `capsule` (N,) are on."""
+        """Sample codes, a dict with `capsules` (N, J, E): only that of index `capsule` is on."""
         raise NotImplementedError
 
     def code_of_all(self, n, seed):
-        """Sample codes (N, J, E) of mode `"joint"`, with all capsules active."""
+        """Sample codes of mode `"joint"`, a dict with `capsules` (N, J, E), all active."""
         raise NotImplementedError
 
     def draw_capsule(self, capsule, n, seed, domain=None):
@@ -225,7 +225,7 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
             )
         _, domain = self.resolve_mode("single", domain)
         index = ops.full((n,), capsule, dtype="int32")
-        return {"capsules": self.code_of_capsule(index, seed, domain), "capsule": index}
+        return {**self.code_of_capsule(index, seed, domain), "capsule": index}
 
     def sample_capsule(self, capsule, n, seed, domain=None):
         """Sample images from the capsule with index `capsule`; otherwise like `sample`."""

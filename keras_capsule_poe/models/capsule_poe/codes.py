@@ -1,12 +1,14 @@
 """Statistics of the codes of all training images: whitening, and Gaussian mixtures for samples."""
 
+import warnings
+
 import numpy as np
 
 from keras_capsule_poe.core.labels import winners
 from keras_capsule_poe.core.numerics import direction
 from keras_capsule_poe.data.mapping import chunks, spread
-from keras_capsule_poe.models.base.clusters import fit_mixture
-from keras_capsule_poe.models.capsule_poe.layers import quadratic
+from keras_capsule_poe.models.base.features import load_arrays, save_arrays
+from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures, quadratic
 
 # Images per expert: enough for the axes of sixteen dimensions.
 AXES_IMAGES = 1_000
@@ -14,19 +16,33 @@ AXES_IMAGES = 1_000
 DESCRIBED = 20_000
 # Ridge of the means of shared codes, in images: small beside those that an expert wins.
 RIDGE = 3.0
-# Rank of the covariances of whole codes.
-JOINT_RANK = 64
+# Rank of the covariances of codes. With all axes, more draws would be of no class.
+RANK = 32
+# Images for each component of a mixture. Fewer would make draws copies of training images.
+IMAGES_EACH = 12
 _CHUNK = 4096
+_PARTS = ("weights", "means", "factors")
 
 
-def describe(codes, settings, seed):
-    """Return the mean directions and both mixtures of codes (N, J, E), a dict of arrays."""
-    found = {"mean_direction": mean_directions(codes)}
-    posterior = posterior_mixtures(codes, settings.posterior_components, seed)
-    joint = joint_mixture(codes, settings.joint_components, JOINT_RANK, seed)
-    for name, mixture in (("visited", posterior), ("joint", joint)):
-        found |= {f"{name}_{part}": a.astype("float32") for part, a in mixture.items()}
-    return found
+def load_mixture(run):
+    """Return the `GaussianMixtures` of the codes of a run."""
+    found = load_arrays(run, "decoder/codes.npz")
+    return GaussianMixtures.of(*(found[part] for part in _PARTS), name="visited")
+
+
+def save_mixture(run, mixture):
+    """Keep the `GaussianMixtures` of the codes of a run."""
+    save_arrays(run, "decoder/codes.npz", **dict(zip(_PARTS, mixture.get_weights())))
+
+
+def former_mixtures(run):
+    """Return both mixtures of a run whose encoder a former version trained; otherwise none."""
+    found = load_arrays(run, "encoder/visited.npz")
+    return [
+        GaussianMixtures.of(*(found[f"{name}_{part}"] for part in _PARTS), name=name)
+        for name in ("visited", "joint")
+        if f"{name}_means" in found
+    ]
 
 
 def adapt_whitening(encoder, z, x_of, floor=1e-6):
@@ -42,17 +58,16 @@ def adapt_whitening(encoder, z, x_of, floor=1e-6):
 
 
 def mean_directions(codes):
-    """Return the mean (J, E) of each capsule's `won_codes`."""
-    return np.stack([won.mean(axis=0) for won in won_codes(codes)])
+    """Return the mean (J, E) of each capsule's codes on images that it wins."""
+    return np.stack([codes[rows, j].mean(axis=0) for j, rows in enumerate(_won_rows(codes))])
 
 
-def won_codes(codes):
-    """Yield each capsule's codes (n, E) on images that it wins, or on all if it wins too few."""
+def _won_rows(codes):
+    """Yield the rows (n,) of each capsule: those that it wins, or all if it wins too few."""
     winner = _winners(codes)
     for capsule in range(codes.shape[1]):
         won = np.flatnonzero(winner == capsule)
-        rows = _some(won if len(won) > codes.shape[2] else np.arange(len(codes)))
-        yield codes[rows, capsule]
+        yield _some(won if len(won) > codes.shape[2] else np.arange(len(codes)))
 
 
 def _some(rows):
@@ -63,57 +78,46 @@ def _winners(codes):
     return np.concatenate([winners(part) for part in chunks(codes, _CHUNK)])
 
 
-def posterior_mixtures(codes, components, seed=0):
-    """Fit a Gaussian mixture to each capsule's `won_codes`."""
-    n, capsules, dim = codes.shape
-    # Limit the components to those that all codes can fill, since more may exceed the memory.
-    components = int(np.clip(n // (4 * dim), 1, components))
-    weights = np.zeros((capsules, components))
-    means = np.zeros((capsules, components, dim))
-    factors = np.zeros((capsules, components, dim, dim))
-    for capsule, won in enumerate(won_codes(codes)):
-        x = np.asarray(won, "float64")
-        k = int(np.clip(len(x) // (4 * dim), 1, components))
-        # `reg_covar` gives the covariance of a few codes full rank.
-        mixture = fit_mixture(x, k, seed, reg_covar=1e-4, tol=1e-2)
-        weights[capsule, :k], means[capsule, :k] = mixture.weights, mixture.means
-        factors[capsule, :k] = mixture.factors
-    return {"weights": weights, "means": means, "factors": factors}
+def mixture_of(codes, shared, components, seed=0):
+    """Return a `GaussianMixtures` of whole codes (N, J, E) and shared codes (N, K), by winner.
+
+    The components of a capsule are the clusters of its images, with one covariance for all. As a
+    mixture it comes close to the distribution of codes, and yet a draw is no training image.
+    """
+    winner = _winners(codes)
+    won = np.bincount(winner, minlength=codes.shape[1])
+    fitted = []
+    for rows in _won_rows(codes):
+        x = np.concatenate([codes[rows].reshape(len(rows), -1), shared[rows]], axis=1)
+        fitted.append(_tied_mixture(x, components, seed))
+    most = max(len(weights) for weights, _, _ in fitted)
+    weights = np.zeros((len(won), most))
+    means = np.zeros((len(won), most, fitted[0][1].shape[1]))
+    for j, (share, centres, _) in enumerate(fitted):
+        # Also a capsule that wins no image draws.
+        weights[j, : len(share)] = share * max(won[j], 1e-3)
+        means[j, : len(share)] = centres
+    factors = np.stack([factor for _, _, factor in fitted])[:, None]
+    return GaussianMixtures.of(weights, means, factors, name="visited")
 
 
-def joint_mixture(codes, components, rank, seed=0):
-    """Fit one Gaussian mixture to whole codes (N, J, E), from k-means per winning capsule."""
+def _tied_mixture(x, components, seed):
+    """Return shares (K,), means (K, D) and the one factor (D, R) of the clusters of rows (N, D)."""
     from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
 
-    n, capsules, dim = codes.shape
-    rank = min(rank, capsules * dim)
-    components = int(np.clip(n // (2 * rank), 1, components))
-    winner, flat = _winners(codes), codes.reshape(len(codes), -1)
-    weights, means = (
-        np.zeros((capsules, components)),
-        np.zeros((capsules, components, capsules * dim)),
-    )
-    factors = np.zeros((capsules, components, capsules * dim, rank))
-    for capsule in range(capsules):
-        rows = np.flatnonzero(winner == capsule)
-        won = flat[_some(rows)]
-        k = int(np.clip(len(won) // (2 * rank), 1, components))
-        part = (
-            KMeans(k, n_init=1, random_state=seed).fit_predict(won) if k > 1 else np.zeros(len(won))
-        )
-        for component in range(k):
-            x = won[part == component].astype("float64")
-            if len(x):
-                weights[capsule, component] = len(x) * len(rows) / len(won)
-                means[capsule, component] = x.mean(axis=0)
-            if len(x) > 1:
-                factors[capsule, component] = _principal_axes(x, rank)
-    whole = (1, capsules * components)
-    return {
-        "weights": weights.reshape(whole),
-        "means": means.reshape(*whole, -1),
-        "factors": factors.reshape(*whole, -1, rank),
-    }
+    k = int(np.clip(len(x) // IMAGES_EACH, 1, components))
+    with warnings.catch_warnings():
+        # Equal codes leave clusters empty.
+        warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
+        cluster = KMeans(k, n_init=1, max_iter=30, random_state=seed).fit_predict(x)
+    counts = np.bincount(cluster, minlength=k)
+    means = np.zeros((k, x.shape[1]))
+    np.add.at(means, cluster, x)
+    means /= np.maximum(counts, 1)[:, None]
+    factor = _principal_axes(x - means[cluster], min(RANK, x.shape[1]))
+    # k means take as many degrees of freedom.
+    return counts / len(x), means, factor * (len(x) / max(1, len(x) - k)) ** 0.5
 
 
 def _principal_axes(x, rank):
@@ -121,6 +125,8 @@ def _principal_axes(x, rank):
     from sklearn.decomposition import PCA
 
     factor = np.zeros((x.shape[1], rank))
+    if len(x) < 2:
+        return factor
     kept = min(rank, *x.shape)
     # The eigenvectors of a large covariance would take minutes.
     solver = "covariance_eigh" if x.shape[1] <= 500 else "randomized"
@@ -138,36 +144,18 @@ def adapt_shared(shared, residuals, capsules):
     codes = (rows @ axes.T).astype("float64") - mean.astype("float64") @ axes.T
     winner = _winners(capsules)
     own = np.asarray(direction(capsules[np.arange(len(capsules)), winner]), "float64")
-    means, factors = conditional_gaussians(
-        codes, np.asarray(quadratic(own)), winner, shared.experts
-    )
-    shared.set_weights(
-        [mean.reshape(shared.mean.shape), axes.reshape(shared.kernel.shape), means, factors]
-    )
+    means = conditional_means(codes, np.asarray(quadratic(own)), winner, shared.experts)
+    shared.set_weights([mean.reshape(shared.mean.shape), axes.reshape(shared.kernel.shape), means])
 
 
-def conditional_gaussians(codes, terms, group, groups):
-    """Return means (G, T, K) and factors (G, K, K) of Gaussians of codes (N, K) in groups (N,).
-
-    The mean of a code is linear in its terms (N, T), by ridge regression. The covariance of few
-    codes is noisy, so each group has K more codes with the covariance of all.
-    """
-    size = codes.shape[1]
-    means = np.zeros((groups, terms.shape[1], size))
-    errors = np.array(codes)
+def conditional_means(codes, terms, group, groups):
+    """Return maps (G, T, K) from terms (N, T) to the means of codes (N, K), by ridge regression."""
+    means = np.zeros((groups, terms.shape[1], codes.shape[1]))
     for which in range(groups):
-        own = group == which
-        a = terms[own]
-        means[which] = np.linalg.solve(a.T @ a + RIDGE * np.eye(a.shape[1]), a.T @ codes[own])
-        errors[own] -= a @ means[which]
-    of_all = errors.T @ errors / len(errors)
-    factors = np.zeros((groups, size, size))
-    for which in range(groups):
-        own = errors[group == which]
-        covariance = (own.T @ own + size * of_all) / (len(own) + size)
-        variances, axes = np.linalg.eigh(covariance)
-        factors[which] = axes * np.sqrt(np.maximum(variances, 0))
-    return means, factors
+        a = terms[group == which]
+        ridge = RIDGE * np.eye(a.shape[1])
+        means[which] = np.linalg.solve(a.T @ a + ridge, a.T @ codes[group == which])
+    return means
 
 
 def usage(codes, labels=None):

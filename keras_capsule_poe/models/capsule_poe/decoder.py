@@ -15,7 +15,7 @@ from keras_capsule_poe.core.numerics import (
     whole_number,
 )
 from keras_capsule_poe.data import sequential_batches
-from keras_capsule_poe.data.mapping import map_batches, spread
+from keras_capsule_poe.data.mapping import chunks, map_batches, spread
 from keras_capsule_poe.former_names import without_removed
 from keras_capsule_poe.io.pictures import save_grid
 from keras_capsule_poe.metrics import mean_error, relative_error
@@ -29,7 +29,12 @@ from keras_capsule_poe.models.base.features import (
     sgd,
 )
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
-from keras_capsule_poe.models.capsule_poe.codes import adapt_shared
+from keras_capsule_poe.models.capsule_poe.codes import (
+    adapt_shared,
+    former_mixtures,
+    mixture_of,
+    save_mixture,
+)
 from keras_capsule_poe.models.capsule_poe.encoder import initial_maps, routing_arguments
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, SharedCapsules
 from keras_capsule_poe.training.sanity import warn, worse_than_mean
@@ -37,6 +42,10 @@ from keras_capsule_poe.training.sanity import warn, worse_than_mean
 # Images that the shared capsules are fitted to, enough for some hundred dimensions, and the most
 # bytes of their residuals, of which there are two copies.
 SHARED_IMAGES, SHARED_BYTES = 20_000, 4e8
+# Images whose codes the mixture describes.
+DESCRIBED, AT_ONCE = 60_000, 4_096
+# Images of which the contrast is compared, how often, and the most by which codes grow.
+COMPARED, COMPARISONS, MOST = 1_000, 4, 1.5
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -224,7 +233,8 @@ def build_decoder(settings, primary_capsules):
 def train_decoder(run, product_with):
     """Train the maps U from the codes of the encoder, which stays frozen, to primary capsules.
 
-    `product_with` returns the whole model of a run with a given decoder, for pictures.
+    Then the shared capsules and the mixture of codes are fitted. `product_with` returns the whole
+    model of a run with given primary capsules, decoder and mixtures.
     """
     settings = run.settings.decoder
     features = Features(run)
@@ -233,7 +243,10 @@ def train_decoder(run, product_with):
     begin(run, "decoder", model)
     rate = sgd(settings, len(codes), settings.min_learning_rate_fraction)
     model.compile(rate, jit_compile=False)
-    product = product_with(run, features.primary, model)
+    former, parts = former_mixtures(run), (run, features.primary, model)
+    # While it trains there are no shared codes, and pictures need few Gaussians.
+    none = np.broadcast_to(np.float32(0), (len(codes), model.shared_capsules * codes.shape[2]))
+    product = product_with(*parts, *(former or [mixture_of(codes, none, components=1)]))
     held_out = features.of(features.held_out)
     held_out_codes = map_batches(product.encoder, held_out)
 
@@ -257,8 +270,43 @@ def train_decoder(run, product_with):
     found = worse_than_mean(held_out, last["val_relative_error"], features.mean)
     if model.shared_capsules and model.trainable_variables:
         last |= fit_shared(model, features, codes, (held_out_codes, held_out))
+    if not former:
+        rows = spread(len(codes), DESCRIBED)
+        shared = shared_codes(model, features, codes, rows)
+        number, seed = run.settings.codes.components, run.settings.seed
+        mixture = mixture_of(np.asarray(codes[rows]), shared, number, seed)
+        match_contrast(product_with(*parts, mixture), features.train[spread(len(codes), COMPARED)])
+        save_mixture(run, mixture)
     save_model(run, "decoder", model)
     return {**last, **warn(run, "decoder", found)}
+
+
+def shared_codes(model, features, codes, rows):
+    """Return the shared codes (n, S E) of some training images; without any, (n, 0)."""
+    if model.shared is None:
+        return np.zeros((len(rows), 0), "float32")
+    of = compiled(lambda maps, z: model.code_shared(features.to_capsules(maps), z))
+    pairs = ((features.train[some], codes[some]) for some in chunks(rows, AT_ONCE))
+    return np.concatenate([map_batches(of, pair) for pair in pairs]).reshape(len(rows), -1)
+
+
+def match_contrast(product, maps):
+    """Scale the mixture of codes until draws have as much contrast as images of feature maps.
+
+    A decoder learns means and a mixture leaves out weak axes, so draws are paler than images.
+    """
+
+    def contrast(images):
+        return float(np.std(images, axis=0).mean())
+
+    wanted = contrast(map_batches(compiled(product.from_features), maps))
+    mixture, scale = product.visited, 1.0
+    for _ in range(COMPARISONS):
+        drawn = contrast(product.sample(len(maps), seed=0, domain="posterior")["images"])
+        new = float(np.clip(scale * wanted / max(drawn, 1e-30), 1 / MOST, MOST))
+        for part in (mixture.means, mixture.factors):
+            part.assign(part * (new / scale))
+        scale = new
 
 
 def most_images(primary):

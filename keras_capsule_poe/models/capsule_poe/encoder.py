@@ -34,7 +34,7 @@ from keras_capsule_poe.models.base.features import (
     sgd,
 )
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
-from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, describe, usage
+from keras_capsule_poe.models.capsule_poe.codes import adapt_whitening, mean_directions, usage
 from keras_capsule_poe.models.capsule_poe.layers import CapsulePoE, Whitening
 from keras_capsule_poe.training.sanity import (
     CLUSTERED,
@@ -321,8 +321,7 @@ def train_encoder(run):
     if settings.whitening and model.trainable_variables:
         adapt_whitening(model, z, x_of)
     codes = save_rows(run, "encoder/codes.npy", model.whitening, z)
-    statistics = describe(codes, run.settings.codes, seed)
-    save_arrays(run, "encoder/visited.npz", **statistics)
+    save_arrays(run, "encoder/visited.npz", mean_direction=mean_directions(codes))
     save_model(run, "encoder", model)
     used = usage(codes, run.data.train.labels)
     found = worse_than_mean(held_out, last["val_relative_error"], features.mean)

@@ -307,26 +307,32 @@ def shared_axes(causes, z):
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
 class GaussianMixtures(Configured, keras.layers.Layer):
-    """Sampler of G Gaussian mixtures: y = m_gk + F_gk noise, component k of group g."""
+    """Sampler of G Gaussian mixtures: y = m_gk + F_gk noise, component k of group g.
 
-    def __init__(self, groups, components, dim, rank=None, **kwargs):
+    If `tied`, the components of a group have one covariance, F_g.
+    """
+
+    def __init__(self, groups, components, dim, rank=None, tied=False, **kwargs):
         super().__init__(**kwargs)
         self.groups, self.components, self.dim, self.rank = groups, components, dim, rank or dim
+        self.tied = tied
 
     def build(self, input_shape=None):
-        def statistic(name, *shape, start="zeros"):
-            shape = (self.groups, self.components, *shape)
+        def statistic(name, components, *shape, start="zeros"):
+            shape = (self.groups, components, *shape)
             return self.add_weight(shape=shape, initializer=start, trainable=False, name=name)
 
-        self.weights_of = statistic("weights", start="ones")
-        self.means = statistic("means", self.dim)
-        self.factors = statistic("factors", self.dim, self.rank)
+        self.weights_of = statistic("weights", self.components, start="ones")
+        self.means = statistic("means", self.components, self.dim)
+        covariances = 1 if self.tied else self.components
+        self.factors = statistic("factors", covariances, self.dim, self.rank)
         self.built = True
 
     @classmethod
     def of(cls, weights, means, factors, **kwargs):
-        """Return a layer with weights (G, K), means (G, K, E) and factors (G, K, E, R)."""
-        layer = cls(*np.shape(means), rank=np.shape(factors)[-1], **kwargs)
+        """Return a layer with weights (G, K), means (G, K, E) and factors (G, K or 1, E, R)."""
+        _, covariances, _, rank = np.shape(factors)
+        layer = cls(*np.shape(means), rank=rank, tied=covariances < np.shape(means)[1], **kwargs)
         layer.build()
         layer.set_weights([weights, means, factors])
         return layer
@@ -338,15 +344,25 @@ class GaussianMixtures(Configured, keras.layers.Layer):
         (drawn,), _ = over_images(self._some, arrays, fitting, [(self.dim,)], [])
         return drawn
 
+    def group_of(self, choice):
+        """Return groups (N,), as likely as their weights are large, of `choice` in [0, 1)."""
+        weights = ops.sum(self.weights_of, axis=-1)
+        return _chosen(ops.broadcast_to(weights, (ops.shape(choice)[0], self.groups)), choice)
+
     def _some(self, noise, choice, group):
-        weights = ops.take(self.weights_of, group, axis=0)
-        reached = ops.cumsum(weights, axis=-1) / ops.sum(weights, axis=-1, keepdims=True)
-        component = ops.sum(ops.cast(reached <= choice[:, None], "int32"), axis=-1)
-        index = group * self.components + ops.minimum(component, self.components - 1)
+        component = _chosen(ops.take(self.weights_of, group, axis=0), choice)
+        index = group * self.components + component
         means = ops.reshape(self.means, (-1, self.dim))
         factors = ops.reshape(self.factors, (-1, self.dim, self.rank))
-        spread = ops.einsum("ner,nr->ne", ops.take(factors, index, axis=0), noise)
-        return [ops.take(means, index, axis=0) + spread], []
+        factors = ops.take(factors, group if self.tied else index, axis=0)
+        return [ops.take(means, index, axis=0) + ops.einsum("ner,nr->ne", factors, noise)], []
+
+
+def _chosen(weights, choice):
+    """Return indices (N,) that are as likely as weights (N, K) say, of `choice` (N,) in [0, 1)."""
+    reached = ops.cumsum(weights, axis=-1) / ops.sum(weights, axis=-1, keepdims=True)
+    index = ops.sum(ops.cast(reached <= choice[:, None], "int32"), axis=-1)
+    return ops.minimum(index, weights.shape[1] - 1)
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -355,10 +371,9 @@ class SharedCapsules(Configured, keras.layers.Layer):
 
     The residual is what the experts leave. Shared capsules do not compete. The rows of V are the
     principal directions of r, orthonormal: the maximum of the likelihood for experts that are
-    linear and Gaussian ([Tipping & Bishop, 1999](https://doi.org/10.1111/1467-9868.00196)). Given
-    the direction of the capsule that wins an image, its shared code is Gaussian, with a mean that
-    is quadratic in the direction. If several capsules are long, the mean is that of all, weighted
-    by their squared lengths.
+    linear and Gaussian ([Tipping & Bishop, 1999](https://doi.org/10.1111/1467-9868.00196)). The
+    mean of a shared code is quadratic in the direction of the capsule that wins the image. If
+    several capsules are long, it is the mean of all, weighted by their squared lengths.
 
     Args:
         capsules: int, S, number of shared capsules.
@@ -380,7 +395,6 @@ class SharedCapsules(Configured, keras.layers.Layer):
         # Of the codes of the images that each expert wins.
         size, terms = self.capsules * self.dim, quadratic(np.zeros((1, self.dim))).shape[1]
         self.means = statistic("means", self.experts, terms, size)
-        self.factors = statistic("factors", self.experts, size, size)
         self.built = True
 
     def call(self, residuals):
@@ -393,29 +407,12 @@ class SharedCapsules(Configured, keras.layers.Layer):
 
     def expected(self, capsules):
         """Return the mean of the codes (B, S, E) of images with capsules (B, J, E)."""
-        return ops.reshape(self._mean(capsules), (-1, self.capsules, self.dim))
-
-    def draw(self, winner, capsules, seed):
-        """Sample codes (N, S, E), given capsules (N, J, E) and the longest ones, `winner` (N,)."""
-        noise = keras.random.normal((ops.shape(winner)[0], self.capsules * self.dim), seed=seed)
-        # In slices: the factors of 10,000 codes at once would take 0.7 GB.
-        size, fitting = noise.shape[1], max(1, at_once(BLOCK) // noise.shape[1] ** 2)
-        (drawn,), _ = over_images(self._some, [capsules, noise, winner], fitting, [(size,)], [])
-        return ops.reshape(drawn, (-1, self.capsules, self.dim))
-
-    def _some(self, capsules, noise, winner):
-        spread = ops.einsum("nkl,nl->nk", ops.take(self.factors, winner, axis=0), noise)
-        return [self._mean(capsules) + spread], []
-
-    def _mean(self, capsules):
-        """Return means (B, K) of codes, given capsules (B, J, E)."""
         counted = ops.sum(ops.square(at_least_float32(capsules)), axis=-1, keepdims=True)
         share = counted / ops.maximum(ops.sum(counted, axis=1, keepdims=True), 1e-30)
         terms = share * quadratic(direction(capsules))
-        size = self.capsules * self.dim
-        return ops.reshape(terms, (-1, math.prod(terms.shape[1:]))) @ ops.reshape(
-            self.means, (-1, size)
-        )
+        means = ops.reshape(self.means, (-1, self.capsules * self.dim))
+        found = ops.reshape(terms, (-1, math.prod(terms.shape[1:]))) @ means
+        return ops.reshape(found, (-1, self.capsules, self.dim))
 
 
 # A quadratic form in so many dimensions; dimensions of codes are sorted by what they explain.

@@ -8,8 +8,7 @@ import keras
 from keras import ops
 
 from keras_capsule_poe._types import Serializable
-from keras_capsule_poe.core.arguments import seed_given
-from keras_capsule_poe.core.labels import winner_alone, winners
+from keras_capsule_poe.core.labels import winner_alone
 from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, squash
 from keras_capsule_poe.core.routing import at_places, routing_steps
 from keras_capsule_poe.core.units import free_energy, squashed
@@ -39,6 +38,7 @@ from keras_capsule_poe.models.base.protocols import (
     build_once,
     whole,
 )
+from keras_capsule_poe.models.capsule_poe.codes import former_mixtures, load_mixture
 from keras_capsule_poe.models.capsule_poe.curve import capsule_curve
 from keras_capsule_poe.models.capsule_poe.decoder import (
     CapsuleDecoder,
@@ -68,7 +68,8 @@ if TYPE_CHECKING:
 
 # Maximum number of images to fit P_0 and the mean routing.
 FITTED = 6000
-_MIXTURE = ("weights", "means", "factors")
+# Length of a drawn capsule at most. A length is a probability, so below one.
+LONGEST = 0.98
 
 
 def from_chart(noise, poles):
@@ -95,10 +96,10 @@ class ProductOfExpertCapsules(
         primary: Adapted `PrimaryCapsules`.
         encoder: Trained `CapsuleEncoder`.
         decoder: Trained `CapsuleDecoder`.
-        visited: `GaussianMixtures` of the training codes, one group per capsule. None means one
-            Gaussian per capsule. The weights are set after training.
-        joint: `GaussianMixtures` of whole codes, one group of dimension J E. None means one
-            Gaussian of rank one.
+        visited: `GaussianMixtures` of the codes of training images, one group for each capsule that
+            wins: whole codes and shared codes, J E + S E numbers. None: draws of those are zero.
+        joint: `GaussianMixtures` of whole codes, in files of former versions. Their `visited` has
+            only the E numbers of the winner.
         preset: String, a named set of settings: `"generation"` (the default), `"representation"`,
             `"detail"`, `"paper"` or `"affine"`.
         experts_class, encoder_class: Subclasses of `CapsulePoE` and `CapsuleEncoder` that `fit`
@@ -188,16 +189,13 @@ class ProductOfExpertCapsules(
 
     @classmethod
     def from_parts(cls, run):
-        return cls._with_decoder(run, load_primary(run), load_part(run, "decoder"))
+        mixtures = former_mixtures(run) or [load_mixture(run)]
+        return cls._with_decoder(run, load_primary(run), load_part(run, "decoder"), *mixtures)
 
     @classmethod
-    def _with_decoder(cls, run, primary, decoder):
+    def _with_decoder(cls, run, primary, decoder, *mixtures):
         """Return the model of a run in float32, with the statistics of its training codes."""
         found = load_arrays(run, "encoder/visited.npz")
-        mixtures = [
-            GaussianMixtures.of(*(found[f"{name}_{part}"] for part in _MIXTURE), name=name)
-            for name in ("visited", "joint")
-        ]
         autoencoder, encoder = (load_part(run, stage) for stage in ("autoencoder", "encoder"))
         model = cls.made(run, autoencoder, primary, encoder, decoder, *mixtures)
         model.settings = run.settings
@@ -247,10 +245,14 @@ class ProductOfExpertCapsules(
         experts = self.encoder.experts
         experts.check_squash("visible_units")
         self.capsules, self.dim = experts.capsules, experts.dim
+        numbers = (self.capsules + self.decoder.shared_capsules) * self.dim
         if self.visited is None:
-            self.visited = GaussianMixtures(self.capsules, 1, self.dim, name="visited")
-        if self.joint is None:
-            self.joint = GaussianMixtures(1, 1, self.capsules * self.dim, rank=1, name="joint")
+            self.visited = GaussianMixtures(self.capsules, 1, numbers, rank=1, name="visited")
+        if self.joint is None and self.visited.dim != numbers:
+            raise ValueError(
+                f"`visited` must have the dimension {numbers} of whole and shared codes. "
+                f"Received: dim={self.visited.dim}"
+            )
 
     @property
     def units(self):
@@ -283,7 +285,7 @@ class ProductOfExpertCapsules(
                     "prior": chart if is_affine else plain,
                     "half_space": "Its directions come from the half of the sphere that "
                     "training visited.",
-                    "posterior": "Its directions come from a mixture fitted to those that training "
+                    "posterior": "Its codes come from a mixture fitted to those that training "
                     "visited"
                     + (
                         ", and shared capsules add detail." if self.decoder.shared_capsules else "."
@@ -304,7 +306,8 @@ class ProductOfExpertCapsules(
         build_once(self.encoder, (None, self.primary.capsules, self.primary.dim))
         build_once(self.decoder, (None, self.capsules, self.dim))
         build_once(self.visited, None)
-        build_once(self.joint, None)
+        if self.joint is not None:
+            build_once(self.joint, None)
         self.mean_direction = self.add_weight(
             shape=(self.capsules, self.dim),
             initializer="zeros",
@@ -428,47 +431,42 @@ class ProductOfExpertCapsules(
         """Decode squashed primary capsules (B, I, D) to images (B, H, W, C)."""
         return self.from_features(self.primary.to_features(x))
 
-    def draw(self, n, seed, mode=None, domain=None):
-        return self._with_shared(super().draw(n, seed, mode, domain), seed, mode, domain)
-
-    def draw_capsule(self, capsule, n, seed, domain=None):
-        drawn = super().draw_capsule(capsule, n, seed, domain)
-        return self._with_shared(drawn, seed, "single", domain)
-
-    def _with_shared(self, drawn, seed, mode, domain):
-        """Add shared capsules to codes that are drawn as those of training images are."""
-        _, domain = self.resolve_mode(mode, domain)
-        if self.decoder.shared is None or domain in ("prior", "half_space"):
-            return drawn
-        capsules, seed = drawn["capsules"], StatelessSeed(seed_given(seed), 3)
-        winner = drawn.get("capsule", winners(capsules))
-        return {**drawn, "shared": self.decoder.shared.draw(winner, capsules, seed)}
-
     def code_of_capsule(self, capsule, seed, domain=None):
         n = ops.shape(capsule)[0]
-        noise = keras.random.normal((n, self.dim), seed=StatelessSeed(seed))
+        dim = self.visited.rank if domain == "posterior" else self.dim
+        noise = keras.random.normal((n, dim), seed=StatelessSeed(seed))
         choice = keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
         return self.single_code(noise, choice, capsule, domain)
 
     def code_of_all(self, n, seed):
-        noise = keras.random.normal((n, self.joint.rank), seed=StatelessSeed(seed))
-        return self.joint_code(noise, keras.random.uniform((n,), seed=StatelessSeed(seed, 2)))
+        mixture = self.joint or self.visited
+        noise = keras.random.normal((n, mixture.rank), seed=StatelessSeed(seed))
+        choice = keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
+        if self.joint is not None:
+            return {"capsules": self.joint_code(noise, choice)}
+        winner = mixture.group_of(keras.random.uniform((n,), seed=StatelessSeed(seed, 3)))
+        return self.whole_code(noise, choice, winner)
 
     def single_code(self, noise, choice, capsule, domain=None):
-        """Return codes (N, J, E), squashed, in which all capsules but one are zero.
+        """Return a code, a dict with squashed `capsules` (N, J, E), all zero but one.
 
         Args:
-            noise: Tensor (N, E), standard Gaussian.
+            noise: Tensor (N, E), standard Gaussian; (N, R) for `"posterior"`, with R the rank of
+                `visited`.
             choice: Tensor (N,), uniform in `[0, 1)`, selects a mixture component for `"posterior"`.
             capsule: Integer tensor (N,), the active capsules.
             domain: String. `"prior"` is the prior: the squashed noise (Figure 2, left), or for
                 a biased expert directions in the half-sphere around its bias. `"half_space"`
                 reflects the squashed noise into the half-space of the mean training direction
-                (Figure 2, right). `"posterior"` takes directions from the Gaussian mixture of the
-                training codes that the capsule won.
+                (Figure 2, right). `"posterior"` takes the capsule and the shared ones from a
+                `whole_code`; in models of former versions, directions from a mixture of theirs.
         """
         if domain not in self.modes["single"].domains:
             _, domain = self.resolve_mode("single", domain)
+        chosen = ops.one_hot(capsule, self.capsules)[:, :, None]
+        if domain == "posterior" and self.joint is None:
+            code = self.whole_code(noise, choice, capsule)
+            return {**code, "capsules": chosen * code["capsules"]}
         x = squashed(noise, self.units)
         if domain == "posterior":
             x = length(x, keepdims=True) * direction(self.visited(noise, choice, capsule))
@@ -477,11 +475,27 @@ class ProductOfExpertCapsules(
             x = ops.where(ops.sum(x * mean, axis=-1, keepdims=True) < 0, -x, x)
         elif self.poles is not None:
             x = length(x, keepdims=True) * from_chart(noise, ops.take(self.poles, capsule, axis=0))
-        chosen = ops.one_hot(capsule, self.capsules, dtype=x.dtype)
-        return chosen[:, :, None] * x[:, None, :]
+        return {"capsules": ops.cast(chosen, x.dtype) * x[:, None, :]}
+
+    def whole_code(self, noise, choice, winner):
+        """Return a code drawn like those of the training images that capsules (N,) win.
+
+        Args:
+            noise: Tensor (N, R), standard Gaussian, with R the rank of `visited`.
+            choice: Tensor (N,), uniform in `[0, 1)`.
+            winner: Integer tensor (N,).
+        """
+        drawn = self.visited(noise, choice, winner)
+        capsules, shared = ops.split(drawn, [self.capsules * self.dim], axis=1)
+        capsules = ops.reshape(capsules, (-1, self.capsules, self.dim))
+        lengths = ops.maximum(length(capsules, keepdims=True), 1e-30)
+        code = {"capsules": capsules * ops.minimum(1.0, LONGEST / lengths)}
+        if self.decoder.shared is not None:
+            code["shared"] = ops.reshape(shared, (-1, self.decoder.shared_capsules, self.dim))
+        return code
 
     def joint_code(self, noise, choice):
-        """Return whole codes (N, J, E) from the mixture fitted to the training codes.
+        """Return whole codes (N, J, E) from the mixture of a model of a former version.
 
         Each code is scaled so that its longest capsule has the length of a squashed Gaussian.
 

@@ -105,14 +105,11 @@ class CodesSettings(Part):
     """Settings of the mixtures that describe the codes of the training images.
 
     Attributes:
-        posterior_components: Gaussians of each capsule's codes, which the domain `posterior` draws
-            from.
-        joint_components: Gaussians of whole codes for each capsule, which the mode `joint` draws
-            from.
+        components: Gaussians of the codes of each capsule's images, which the domain `posterior`
+            and the mode `joint` draw from. Few images get fewer.
     """
 
-    posterior_components: Count = 40
-    joint_components: Count = 3
+    components: Count = 200
 
 
 _REPRESENTATION: dict[str, Any] = {

@@ -338,7 +338,7 @@ class ProductOfExpertNeurons(
         return -rest / self.dim**0.5, (1 - rest) / self.dim**0.5
 
     def code_of_capsule(self, capsule, seed, domain=None):
-        """Sample codes (N, J, E) in which one capsule is active and all others are at rest.
+        """Sample codes, `capsules` (N, J, E), of which one is active and the others are at rest.
 
         Args:
             capsule: Integer tensor (N,), the active capsules.
@@ -361,10 +361,11 @@ class ProductOfExpertNeurons(
                 p = ops.take(ops.reshape(self.posteriors, (-1, self.dim)), rows, axis=0)
             h = ops.cast(keras.random.uniform(ops.shape(p), seed=first) < p, p.dtype)
         y = (ops.cast(h, "float32") - ops.take(self.rest(), capsule, axis=0)) / self.dim**0.5
-        return ops.one_hot(capsule, self.capsules, dtype=y.dtype)[:, :, None] * y[:, None, :]
+        chosen = ops.one_hot(capsule, self.capsules, dtype=y.dtype)
+        return {"capsules": chosen[:, :, None] * y[:, None, :]}
 
     def code_of_all(self, n, seed):
-        """Sample codes (N, J, E) of all neurons: exactly, from the top layer, or by Gibbs steps."""
+        """Sample `capsules` (N, J, E) exactly, from the top layer, or by Gibbs steps."""
 
         def walked(part, count):
             return self._walked(count, StatelessSeed(seed, part))
@@ -375,7 +376,7 @@ class ProductOfExpertNeurons(
             _, h, _ = self.layer.draw(n, StatelessSeed(seed))
         else:
             h = in_parts(walked, n, _AT_ONCE, (self.capsules, self.dim))
-        return (h - self.rest()) / self.dim**0.5
+        return {"capsules": (h - self.rest()) / self.dim**0.5}
 
     def _walked(self, n, seed):
         """Return neurons (N, J, E) after Gibbs steps from noise."""
