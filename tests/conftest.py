@@ -140,24 +140,19 @@ def product(
     encoder = CapsuleEncoder(experts, dtype=dtype)
     primaries = CapsulePoE(primary.capsules, 4, **options)
     decoder = CapsuleDecoder(primaries, dtype=dtype)
-    whole = CAPSULES * DIM
-    priors = GaussianMixtures(CAPSULES, 3, DIM), GaussianMixtures(1, 3, whole, rank=2)
-    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, *priors, dtype=dtype)
+    visited = GaussianMixtures(CAPSULES, 3, CAPSULES * DIM, rank=2, tied=True)
+    model = ProductOfExpertCapsules(autoencoder, primary, encoder, decoder, visited, dtype=dtype)
     model.build((None, *shape))
     random = np.random.default_rng(3)
     model.mean_direction.assign(random.normal(size=(CAPSULES, DIM)))
     # A third component of weight zero is never drawn.
     weights = np.array([[1.0, 3.0, 0.0]] * CAPSULES)
-    model.visited.set_weights([weights, *_means_and_factors(random, CAPSULES, DIM, DIM)])
-    model.joint.set_weights([weights[:1], *_means_and_factors(random, 1, whole, 2)])
+    means = 0.3 * random.normal(size=(CAPSULES, 3, CAPSULES * DIM))
+    factors = 0.01 * random.normal(size=(CAPSULES, 1, CAPSULES * DIM, 2))
+    visited.set_weights([weights, means, factors])
     encoder.whitening.center.assign(0.1 * random.normal(size=(CAPSULES, DIM)))
     encoder.whitening.whitening.assign(random.normal(size=(CAPSULES, DIM, DIM)))
     return model
-
-
-def _means_and_factors(random, groups, dim, rank):
-    means = 0.3 * random.normal(size=(groups, 3, dim))
-    return means, 0.01 * random.normal(size=(groups, 3, dim, rank))
 
 
 def pixels(n=4, shape=(20, 20, 1), seed=0):

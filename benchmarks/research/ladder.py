@@ -7,12 +7,11 @@ routing; then chains of three and ten steps; then poles in the place of frames; 
 better than the default. All rows train on features of the same 12,000 training images, of an
 autoencoder that all share, with as many steps of as many images (`EQUAL`), and are judged by 2,000
 draws of each kind against 2,000 others, the last training images: `prior` directions of a plain
-Gaussian, `posterior` those of training, and of these also draws that are only as long as codes are
-(`own_length`; the others are as long as a squashed Gaussian). `whole_code` is the relative error of
-primary capsules decoded from whole codes, `accuracy` how often the classifier names their images
-rightly, `most_won` the share of images that one capsule wins, `seconds` the processor time that
-training took. Rows that were made are kept: a ladder that was stopped goes on where it was, seed by
-seed. Rows that differ after the encoder share it.
+Gaussian, `posterior` codes like those of training. `whole_code` is the relative error of primary
+capsules decoded from whole codes, `accuracy` how often the classifier names their images rightly,
+`most_won` the share of images that one capsule wins, `seconds` the processor time that training
+took. Rows that were made are kept: a ladder that was stopped goes on where it was, seed by seed.
+Rows that differ after the encoder share it.
 
 Usage: python benchmarks/research/ladder.py FOLDER [--dataset NAME] [--rows NAME ...]
            [--seeds N ...] [--table]
@@ -111,7 +110,7 @@ SOURCES = ("prior", "posterior")
 TABLES = {
     "prior": [f"prior_{name}" for name in WANTED],
     "posterior": [f"posterior_{name}" for name in WANTED],
-    "codes": ("whole_code accuracy most_won seconds").split(),
+    "codes": "whole_code accuracy most_won seconds".split(),
 }
 
 

@@ -13,11 +13,11 @@ from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 GROUPS, COMPONENTS, DIM, RANK, N = 3, 4, 5, 2, 11
 
 
-def mixtures():
+def mixtures(tied=False):
     random = np.random.default_rng(0)
     weights = random.uniform(0.1, 1, size=(GROUPS, COMPONENTS))
     means = random.normal(size=(GROUPS, COMPONENTS, DIM))
-    factors = random.normal(size=(GROUPS, COMPONENTS, DIM, RANK))
+    factors = random.normal(size=(GROUPS, 1 if tied else COMPONENTS, DIM, RANK))
     return tuple(a.astype("float32") for a in (weights, means, factors))
 
 
@@ -27,20 +27,29 @@ def inputs(n=N):
     return noise.astype("float32"), choice.astype("float32"), np.arange(n, dtype="int32") % GROUPS
 
 
-def one_by_one(noise, choice, group):
-    weights, means, factors = (a.astype("float64") for a in mixtures())
+def one_by_one(tied, noise, choice, group):
+    weights, means, factors = (a.astype("float64") for a in mixtures(tied))
     for e, u, g in zip(noise, choice, group):
         share = np.cumsum(weights[g]) / weights[g].sum()
         k = min(np.searchsorted(share, u, side="right"), COMPONENTS - 1)
-        yield means[g, k] + factors[g, k] @ e
+        yield means[g, k] + factors[g, 0 if tied else k] @ e
 
 
+@pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("at_once", [1, 4, 1000])
-def test_draws_are_those_of_numpy_however_many_at_once(monkeypatch, at_once):
+def test_draws_are_those_of_numpy_however_many_at_once(monkeypatch, at_once, tied):
     monkeypatch.setattr(gaussian_mixtures, "BLOCK", at_once * DIM * RANK)
-    drawn = keras.ops.convert_to_numpy(GaussianMixtures.of(*mixtures())(*inputs()))
+    drawn = keras.ops.convert_to_numpy(GaussianMixtures.of(*mixtures(tied))(*inputs()))
     # Sums of three numbers of size one, in float32.
-    np.testing.assert_allclose(drawn, list(one_by_one(*inputs())), atol=2e-6)
+    np.testing.assert_allclose(drawn, list(one_by_one(tied, *inputs())), atol=2e-6)
+
+
+def test_groups_come_as_often_as_their_weights_say():
+    weights = mixtures()[0].astype("float64").sum(axis=1)
+    reached = np.cumsum(weights) / weights.sum()
+    choice = np.linspace(0, 0.999, 400, dtype="float32")
+    group = keras.ops.convert_to_numpy(GaussianMixtures.of(*mixtures()).group_of(choice))
+    np.testing.assert_array_equal(group, np.searchsorted(reached, choice, side="right"))
 
 
 def test_the_factors_of_all_draws_are_never_there(monkeypatch):

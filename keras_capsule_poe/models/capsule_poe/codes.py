@@ -125,7 +125,7 @@ def _principal_axes(x, rank):
     from sklearn.decomposition import PCA
 
     factor = np.zeros((x.shape[1], rank))
-    if len(x) < 2:
+    if not np.any(x[1:] != x[:-1]):  # scikit-learn divides by the variance
         return factor
     kept = min(rank, *x.shape)
     # The eigenvectors of a large covariance would take minutes.

@@ -49,39 +49,55 @@ def test_each_expert_turns_to_what_its_own_images_share():
     np.testing.assert_array_equal(turned[2], np.eye(E))  # it wins no image
 
 
-def test_the_visited_mixture_finds_the_parts():
+def parts_of(mixture):
+    """Weights (J, K), means (J, K, D) and factors (J, D, R) of a tied mixture."""
+    weights, means, factors = (np.asarray(each, "float64") for each in mixture.get_weights())
+    return weights, means, factors[:, 0]
+
+
+def test_the_mixture_of_a_capsule_finds_the_parts_of_its_images():
+    """Of whole codes and of shared codes, which follow the side."""
     x, winner, side = made()
-    found = visits.posterior_mixtures(x, components=2)
-    assert {name: array.shape for name, array in found.items()} == {
-        "weights": (J, 2), "means": (J, 2, E), "factors": (J, 2, E, E)
-    }  # fmt: skip
-    # The standard error of a mean is 0.01 / sqrt(150).
-    np.testing.assert_allclose(np.sort(found["means"][0][:, 0]), [-0.8, 0.8], atol=0.005)
-    share = np.mean(side[winner == 0] > 0)
-    assert found["weights"][0][found["means"][0][:, 0].argmax()] == pytest.approx(share, abs=1e-3)
-    # Variance 1e-4, and as much again that keeps the covariance regular.
-    for factor in found["factors"][0]:
-        np.testing.assert_allclose(factor @ factor.T, 2e-4 * np.eye(E), atol=8e-5)
-    assert np.isfinite(found["means"][2]).all()
+    random = np.random.default_rng(1)
+    shared = (5 * side[:, None] + random.normal(size=(len(x), 4))).astype("float32")
+    weights, means, factors = parts_of(visits.mixture_of(x, shared, components=2))
+    assert weights.shape == (J, 2) and means.shape == (J, 2, J * E + 4)
+    for j in (0, 1):
+        found = means[j][:, 2 * j + j]  # the coordinate with two sides
+        # The standard error of a mean is 0.01 / sqrt(150), and 1 / sqrt(150).
+        np.testing.assert_allclose(np.sort(found), [-0.8, 0.8], atol=0.005)
+        np.testing.assert_allclose(means[j][found.argmax(), J * E :], 5, atol=0.5)
+        assert weights[j].sum() == pytest.approx(np.sum(winner == j))
+        own = weights[j][found.argmax()] / weights[j].sum()
+        assert own == pytest.approx(np.mean(side[winner == j] > 0), abs=1e-3)
+        wanted = np.diag([1e-4] * J * E + [1.0] * 4)
+        np.testing.assert_allclose(factors[j] @ factors[j].T, wanted, atol=0.25)
+    # A capsule that wins no image draws like all images, and never in the mode `joint`.
+    assert weights[2].sum() < 0.01 and np.isfinite(means[2]).all()
 
 
-def test_few_codes_get_fewer_components():
-    found = visits.posterior_mixtures(made(n=20)[0], components=10)
-    assert np.count_nonzero(found["weights"][0]) == 1
+def test_few_images_get_fewer_gaussians():
+    """Rejects components of a few images, whose draws would be copies of them."""
+    weights, _, _ = parts_of(visits.mixture_of(made(n=100)[0], np.zeros((100, 0)), components=10))
+    counts = np.count_nonzero(weights, axis=1)
+    assert counts[0] in (3, 4) and counts[1] in (3, 4) and counts[2] == 100 // 12
+    weights, _, _ = parts_of(visits.mixture_of(made(n=10)[0], np.zeros((10, 0)), components=10))
+    assert np.count_nonzero(weights, axis=1).tolist() == [1, 1, 1]
 
 
-def test_the_joint_mixture_has_the_mean_and_covariance_of_the_codes():
-    x, _, _ = made(4000)
-    found = visits.joint_mixture(x, components=2, rank=J * E)
-    weights, means, factors = (found[name][0] for name in ("weights", "means", "factors"))
-    assert weights.sum() == len(x) and len(weights) == 2 * J
-    share = weights / weights.sum()
-    flat = x.reshape(len(x), -1).astype("float64")
+@pytest.mark.parametrize("components", [1, 3])
+def test_a_mixture_has_the_mean_and_covariance_of_the_codes(components):
+    x, winner, _ = made(4000)
+    won, x = winner == 0, x.copy()
+    x[won] += np.random.default_rng(2).normal(size=(won.sum(), J, E)).astype("float32")
+    x[won, 0] += 20  # so that it still wins
+    found = visits.mixture_of(x, np.zeros((len(x), 0)), components)
+    weights, means, factors = (part[0] for part in parts_of(found))
+    share, flat = weights / weights.sum(), x[won].reshape(won.sum(), -1).astype("float64")
     mean = share @ means
-    np.testing.assert_allclose(mean, flat.mean(axis=0), atol=1e-6)
-    within = np.einsum("k,kef,kgf->eg", share, factors, factors)
+    np.testing.assert_allclose(mean, flat.mean(axis=0), rtol=1e-4, atol=1e-4)
     between = np.einsum("k,ke,kg->eg", share, means - mean, means - mean)
-    np.testing.assert_allclose(within + between, np.cov(flat.T), atol=1e-4)
+    np.testing.assert_allclose(factors @ factors.T + between, np.cov(flat.T), atol=4e-3)
 
 
 def test_of_many_images_some_describe_all(monkeypatch, tmp_path):
@@ -89,42 +105,43 @@ def test_of_many_images_some_describe_all(monkeypatch, tmp_path):
     x, winner, _ = made()
     np.save(tmp_path / "codes.npy", x)
     mapped = np.load(tmp_path / "codes.npy", mmap_mode="r")
-    whole = visits.joint_mixture(x, components=1, rank=J * E)
+    none = np.zeros((len(x), 0))
+    whole = parts_of(visits.mixture_of(x, none, components=1))
     monkeypatch.setattr(visits, "DESCRIBED", 100)
     monkeypatch.setattr(visits, "_CHUNK", 64)
-    some = visits.joint_mixture(mapped, components=1, rank=J * E)
-    won = np.bincount(winner, minlength=J)
-    np.testing.assert_allclose(some["weights"][0], won)
-    np.testing.assert_array_equal(some["weights"], whole["weights"])
+    some = parts_of(visits.mixture_of(mapped, none, components=1))
+    np.testing.assert_allclose(some[0][:2, 0], np.bincount(winner, minlength=J)[:2])
+    np.testing.assert_array_equal(some[0], whole[0])
     # 100 codes of deviation 0.8: the standard error is 0.08.
-    np.testing.assert_allclose(some["means"], whole["means"], atol=0.25)
-    assert not np.array_equal(some["means"], whole["means"])
-    assert [len(codes) for codes in visits.won_codes(mapped)] == [100] * J
+    np.testing.assert_allclose(some[1], whole[1], atol=0.25)
+    assert not np.array_equal(some[1], whole[1])
     assert visits.usage(mapped) == visits.usage(x)
 
 
-def test_the_rank_limits_the_joint_mixture():
-    found = visits.joint_mixture(made()[0], components=1, rank=2)
-    assert found["factors"].shape == (1, J, J * E, 2)
-
-
 def test_a_single_code_of_a_part_is_its_mean():
-    x = made(n=40)[0]
-    x[:] *= 1e-3
-    x[0, 2] = [0.5, 0.6]  # the only image that capsule 2 wins
-    found = visits.joint_mixture(x, components=1, rank=2)
-    assert found["weights"][0][2] == 1
-    np.testing.assert_allclose(found["means"][0][2], x[0].ravel(), rtol=1e-6)
+    x = np.zeros((1, J, E), "float32")
+    x[0, 2] = [0.5, 0.6]
+    weights, means, factors = parts_of(visits.mixture_of(x, np.zeros((1, 0)), components=1))
+    np.testing.assert_allclose(means[2, 0], x[0].ravel(), rtol=1e-6)
+    assert weights[2, 0] == 1 and not factors.any()
 
 
-def test_more_components_than_codes_take_no_more_memory():
+def test_equal_codes_leave_gaussians_empty():
+    """Without a warning, and with finite draws."""
+    x = np.zeros((60, J, E), "float32")
+    x[:, 1] = 0.5
+    mixture = visits.mixture_of(x, np.zeros((60, 0)), components=4)
+    choice = np.linspace(0, 0.999, 50, dtype="float32")
+    drawn = mixture(np.ones((50, mixture.rank), "float32"), choice, np.full(50, 1, "int32"))
+    np.testing.assert_allclose(drawn, np.repeat(x[:1].reshape(1, -1), 50, axis=0), atol=1e-6)
+
+
+def test_more_gaussians_than_codes_take_no_more_memory():
     """Rejects arrays of as many components as are asked for, here petabytes."""
-    x = made(n=64)[0]
-    one, many = (visits.posterior_mixtures(x, components=k) for k in (8, 10**12))
-    for name in one:
-        np.testing.assert_array_equal(one[name], many[name])
-    found = visits.joint_mixture(x, components=10**12, rank=10**12)
-    assert found["factors"].shape == (1, J * 5, J * E, J * E)
+    x = made(n=96)[0]
+    one, many = (visits.mixture_of(x, np.zeros((96, 0)), components=k) for k in (8, 10**12))
+    for mine, theirs in zip(one.get_weights(), many.get_weights()):
+        np.testing.assert_array_equal(mine, theirs)
 
 
 def test_few_codes_of_many_dimensions_have_the_axes_of_their_covariance():

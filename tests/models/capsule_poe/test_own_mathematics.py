@@ -213,7 +213,7 @@ def test_codes_and_samples_have_the_units_of_the_experts(kind, tmp_path):
     lengths = np.linalg.norm(np.asarray(found["experts"]), axis=-1)
     np.testing.assert_allclose(lengths, codes.probabilities, rtol=1e-3, atol=1e-6)
     noise = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
-    drawn = model.single_code(noise, np.zeros(5), np.arange(5) % 3, "prior")
+    drawn = model.single_code(noise, np.zeros(5), np.arange(5) % 3, "prior")["capsules"]
     lengths = np.linalg.norm(np.asarray(drawn), axis=-1).max(axis=1)
     np.testing.assert_allclose(lengths, units.probability(noise), rtol=1e-3)
 

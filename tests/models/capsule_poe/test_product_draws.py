@@ -56,8 +56,8 @@ def test_sample_capsule(model):
         assert np.array_equal(on, np.eye(J, dtype=bool)[[capsule] * 6])
 
 
-def chosen(codes, capsule):
-    return np.asarray(codes)[np.arange(len(capsule)), capsule]
+def chosen(code, capsule):
+    return np.asarray(code["capsules"])[np.arange(len(capsule)), capsule]
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +69,9 @@ def noise():
 
 def test_the_prior_domain_is_the_gaussian(model, noise):
     z, _, capsule = noise
-    codes = model.single_code(*noise, "prior")
-    np.testing.assert_allclose(chosen(codes, capsule), squash(z), rtol=1e-6)
-    assert np.array_equal(model.single_code(*noise), codes)
+    code = model.single_code(*noise, "prior")
+    np.testing.assert_allclose(chosen(code, capsule), squash(z), rtol=1e-6)
+    assert np.array_equal(model.single_code(*noise)["capsules"], code["capsules"])
 
 
 def test_the_half_space_domain_is_a_half_sphere(model, noise):
@@ -86,31 +86,54 @@ def test_the_half_space_domain_is_a_half_sphere(model, noise):
     assert np.all(same ^ opposite) and same.any() and opposite.any()
 
 
-def test_the_posterior_domain_is_the_stored_mixture(model, noise):
-    z, choice, capsule = noise
-    codes = chosen(model.single_code(*noise, "posterior"), capsule)
-    _, means, factors = (np.asarray(part) for part in model.visited.get_weights())
-    component = (choice > 0.25).astype(int)  # weights 1 and 3
+def drawn(model, noise, choice, winner):
+    """Whole codes (N, J, E) of the stored mixture, one by one in float64."""
+    weights, means, factors = (np.asarray(each, "float64") for each in model.visited.get_weights())
+    np.testing.assert_array_equal(weights, [[1, 3, 0]] * J)
+    component = (choice > 0.25).astype(int)
     assert 0 < component.mean() < 1
-    expected = np.array([means[j, k] + factors[j, k] @ v for v, k, j in zip(z, component, capsule)])
-    square = np.sum(z.astype("float64") ** 2, axis=-1, keepdims=True)
-    expected *= square / (1 + square) / np.linalg.norm(expected, axis=-1, keepdims=True)
-    np.testing.assert_allclose(codes, expected, rtol=1e-4, atol=1e-6)  # float32 products
+    codes = [
+        means[j, k] + factors[j, 0] @ v.astype("float64")
+        for v, k, j in zip(noise, component, winner)
+    ]
+    codes = np.reshape(codes, (len(noise), J, E))
+    length = np.linalg.norm(codes, axis=-1, keepdims=True)
+    assert (length > 0.98).any() and (length < 0.98).any()
+    return codes * np.minimum(1, 0.98 / length)
 
 
-def test_the_joint_prior_is_the_stored_mixture_stretched(model):
-    random = np.random.default_rng(5)
-    noise = random.normal(size=(50, 2)).astype("float32")
-    choice = random.uniform(size=50).astype("float32")
-    codes = np.asarray(model.joint_code(noise, choice))
-    _, means, factors = (np.asarray(part)[0] for part in model.joint.get_weights())
-    drawn = [means[k] + factors[k] @ v for v, k in zip(noise, (choice > 0.25).astype(int))]
-    drawn = np.reshape(drawn, codes.shape)
-    square = np.sum(noise.astype("float64") ** 2, axis=-1)  # of the two numbers of this noise
-    longest = np.linalg.norm(drawn, axis=-1).max(axis=-1)
-    stretch = square / (1 + square) / longest
-    np.testing.assert_allclose(codes, drawn * stretch[:, None, None], rtol=1e-4, atol=1e-6)
-    assert np.linalg.norm(codes, axis=-1).max() < 1
+def test_the_posterior_domain_is_the_winner_s_part_of_a_whole_code(model, noise):
+    _, choice, winner = noise
+    z = np.random.default_rng(5).normal(size=(200, 2)).astype("float32")
+    whole = drawn(model, z, choice, winner)
+    np.testing.assert_allclose(
+        model.whole_code(z, choice, winner)["capsules"], whole, rtol=1e-4, atol=1e-6
+    )
+    code = model.single_code(z, choice, winner, "posterior")
+    on = np.eye(J)[winner][:, :, None]
+    np.testing.assert_allclose(code["capsules"], whole * on, rtol=1e-4, atol=1e-6)
+
+
+def test_joint_draws_are_whole_codes_of_the_winners_of_training(model):
+    """Capsules win as often as in training. Rejects equal shares, and one capsule alone."""
+    before = model.visited.get_weights()
+    weights = np.array(before[0])
+    weights[0] *= 6
+    model.visited.set_weights([weights, *before[1:]])
+    try:
+        codes = np.asarray(model.draw(4000, 3, "joint")["capsules"])
+    finally:
+        model.visited.set_weights(before)
+    assert np.all(np.any(codes != 0, axis=-1))
+    # The nearest mean tells the capsule that won: draws stay within a few hundredths of it.
+    means = np.asarray(before[1], "float64").reshape(J, 3, J, E)[:, :2]
+    length = np.linalg.norm(means, axis=-1, keepdims=True)
+    means *= np.minimum(1, 0.98 / length)
+    gaps = np.square(codes[:, None, None] - means).sum(axis=(3, 4))
+    share = np.bincount(gaps.min(axis=2).argmin(axis=1), minlength=J) / len(codes)
+    wanted = weights.sum(axis=1) / weights.sum()
+    # Three standard deviations of a share of 4,000 draws.
+    np.testing.assert_allclose(share, wanted, atol=3 * 0.5 / 4000**0.5)
 
 
 def test_sample_joint(model):

@@ -98,7 +98,7 @@ def test_single_codes_are_of_one_capsule(product, domain):
 
 def test_complete_draws_are_of_the_capsule_s_law(product):
     number = 20_000
-    codes = np.asarray(product.code_of_capsule(np.full(number, 1), seed=3))[:, 1]
+    codes = np.asarray(product.code_of_capsule(np.full(number, 1), seed=3)["capsules"])[:, 1]
     found = np.bincount((codes > 0) @ 2 ** np.arange(E), minlength=2**E) / number
     weights = np.asarray(product.layer.state_log_weights(), "float64")[1]
     p = np.exp(weights - weights.max())
@@ -109,7 +109,7 @@ def test_complete_draws_are_of_the_capsule_s_law(product):
 
 @pytest.mark.some(2)
 def test_chains_of_joint_draws_are_walked_a_part_at_a_time(product, monkeypatch):
-    few = np.asarray(product.code_of_all(4, seed=5))
+    few = np.asarray(product.code_of_all(4, seed=5)["capsules"])
     monkeypatch.setattr(draws, "_AT_ONCE", 4)
     walked, noise = [], product.layer.noise
 
@@ -118,8 +118,8 @@ def test_chains_of_joint_draws_are_walked_a_part_at_a_time(product, monkeypatch)
         return noise(n, seed)
 
     monkeypatch.setattr(product.layer, "noise", counted)
-    np.testing.assert_array_equal(product.code_of_all(4, seed=5), few)
-    many = np.asarray(product.code_of_all(12, seed=5))
+    np.testing.assert_array_equal(product.code_of_all(4, seed=5)["capsules"], few)
+    many = np.asarray(product.code_of_all(12, seed=5)["capsules"])
     assert max(walked) <= 4
     # The first part is what is drawn alone; the others are draws of their own. Rounding of a
     # graph may turn a neuron over, of which one in fifty would be much.
@@ -127,7 +127,7 @@ def test_chains_of_joint_draws_are_walked_a_part_at_a_time(product, monkeypatch)
     for first, second in ((0, 4), (4, 8), (0, 8)):
         assert np.mean(many[first : first + 4] != many[second : second + 4]) > 0.1
     # In a SavedModel their number is a tensor.
-    graph = tf.function(lambda n: product.code_of_all(n, 5), autograph=False)
+    graph = tf.function(lambda n: product.code_of_all(n, 5)["capsules"], autograph=False)
     assert np.mean(graph(tf.constant(12)) != many) < 0.02
 
 
