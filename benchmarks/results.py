@@ -224,14 +224,14 @@ def few_images():
 
 def pretrained():
     """The pretrained models: draws of each domain, and reconstructions from whole codes."""
-    names = "confident FID precision recall coverage purity".split()
+    names = "confident FID precision recall coverage purity relative_distance copies".split()
     lines = []
     for dataset, title in DATASETS.items():
         rows = read(f"pretrained/{dataset}.json")["samples"]
         for row in ("whole_code", "prior", "posterior", "joint"):
             cells = [cell([rows[row][n]]) if n in rows[row] else "-" for n in names]
             lines.append([title, row.replace("_", " "), *cells])
-    return table(["data", "images", *names], lines)
+    return table(["data", "images", *names[:-2], "distance to training images", "copies"], lines)
 
 
 def instantiation():

@@ -89,7 +89,7 @@ def mixture_of(codes, shared, components, seed=0):
     fitted = []
     for rows in _won_rows(codes):
         x = np.concatenate([codes[rows].reshape(len(rows), -1), shared[rows]], axis=1)
-        fitted.append(_tied_mixture(x, components, seed))
+        fitted.append(tied_mixture(x, components, seed))
     most = max(len(weights) for weights, _, _ in fitted)
     weights = np.zeros((len(won), most))
     means = np.zeros((len(won), most, fitted[0][1].shape[1]))
@@ -101,7 +101,7 @@ def mixture_of(codes, shared, components, seed=0):
     return GaussianMixtures.of(weights, means, factors, name="visited")
 
 
-def _tied_mixture(x, components, seed):
+def tied_mixture(x, components, seed):
     """Return shares (K,), means (K, D) and the one factor (D, R) of the clusters of rows (N, D)."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
