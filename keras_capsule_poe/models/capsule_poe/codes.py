@@ -24,20 +24,15 @@ _CHUNK = 4096
 _PARTS = ("weights", "means", "factors")
 
 
-def load_mixture(run):
-    """Return the `GaussianMixtures` of the codes of a run."""
-    found = load_arrays(run, "decoder/codes.npz")
-    return GaussianMixtures.of(*(found[part] for part in _PARTS), name="visited")
-
-
 def save_mixture(run, mixture):
     """Keep the `GaussianMixtures` of the codes of a run."""
-    save_arrays(run, "decoder/codes.npz", **dict(zip(_PARTS, mixture.get_weights())))
+    arrays = zip(_PARTS, mixture.get_weights())
+    save_arrays(run, "decoder/codes.npz", **{f"visited_{part}": array for part, array in arrays})
 
 
-def former_mixtures(run):
-    """Return both mixtures of a run whose encoder a former version trained; otherwise none."""
-    found = load_arrays(run, "encoder/visited.npz")
+def load_mixtures(run, file="decoder/codes.npz"):
+    """Return the mixtures of a file; former versions kept two in encoder/visited.npz."""
+    found = load_arrays(run, file)
     return [
         GaussianMixtures.of(*(found[f"{name}_{part}"] for part in _PARTS), name=name)
         for name in ("visited", "joint")
@@ -59,15 +54,15 @@ def adapt_whitening(encoder, z, x_of, floor=1e-6):
 
 def mean_directions(codes):
     """Return the mean (J, E) of each capsule's codes on images that it wins."""
-    return np.stack([codes[rows, j].mean(axis=0) for j, rows in enumerate(_won_rows(codes))])
+    won = _won_rows(_winners(codes), *codes.shape[1:])
+    return np.stack([codes[rows, j].mean(axis=0) for j, rows in enumerate(won)])
 
 
-def _won_rows(codes):
+def _won_rows(winner, capsules, least):
     """Yield the rows (n,) of each capsule: those that it wins, or all if it wins too few."""
-    winner = _winners(codes)
-    for capsule in range(codes.shape[1]):
+    for capsule in range(capsules):
         won = np.flatnonzero(winner == capsule)
-        yield _some(won if len(won) > codes.shape[2] else np.arange(len(codes)))
+        yield _some(won if len(won) > least else np.arange(len(winner)))
 
 
 def _some(rows):
@@ -86,23 +81,26 @@ def mixture_of(codes, shared, components, seed=0):
     """
     winner = _winners(codes)
     won = np.bincount(winner, minlength=codes.shape[1])
-    fitted = []
-    for rows in _won_rows(codes):
-        x = np.concatenate([codes[rows].reshape(len(rows), -1), shared[rows]], axis=1)
-        fitted.append(tied_mixture(x, components, seed))
-    most = max(len(weights) for weights, _, _ in fitted)
-    weights = np.zeros((len(won), most))
-    means = np.zeros((len(won), most, fitted[0][1].shape[1]))
-    for j, (share, centres, _) in enumerate(fitted):
-        # Also a capsule that wins no image draws.
-        weights[j, : len(share)] = share * max(won[j], 1e-3)
-        means[j, : len(share)] = centres
-    factors = np.stack([factor for _, _, factor in fitted])[:, None]
-    return GaussianMixtures.of(weights, means, factors, name="visited")
+    components = int(np.clip(won.max() // IMAGES_EACH, 1, components))
+    fitted = [
+        tied_mixture(
+            np.concatenate([codes[rows].reshape(len(rows), -1), shared[rows]], axis=1),
+            components,
+            seed,
+        )
+        for rows in _won_rows(winner, *codes.shape[1:])
+    ]
+    shares, means, factors = map(np.stack, zip(*fitted))
+    # Also a capsule that wins no image draws.
+    weights = shares * np.maximum(won, 1e-3)[:, None]
+    return GaussianMixtures.of(weights, means, factors[:, None], name="visited")
 
 
 def tied_mixture(x, components, seed):
-    """Return shares (K,), means (K, D) and the one factor (D, R) of the clusters of rows (N, D)."""
+    """Return shares (K,), means (K, D) and the one factor (D, R) of clusters of rows (N, D).
+
+    Few rows have fewer clusters; the shares of the others are zero.
+    """
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
@@ -111,8 +109,8 @@ def tied_mixture(x, components, seed):
         # Equal codes leave clusters empty.
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
         cluster = KMeans(k, n_init=1, max_iter=30, random_state=seed).fit_predict(x)
-    counts = np.bincount(cluster, minlength=k)
-    means = np.zeros((k, x.shape[1]))
+    counts = np.bincount(cluster, minlength=components)
+    means = np.zeros((components, x.shape[1]))
     np.add.at(means, cluster, x)
     means /= np.maximum(counts, 1)[:, None]
     factor = _principal_axes(x - means[cluster], min(RANK, x.shape[1]))

@@ -31,7 +31,7 @@ from keras_capsule_poe.models.base.features import (
 from keras_capsule_poe.models.base.protocols import build_once, deserialized
 from keras_capsule_poe.models.capsule_poe.codes import (
     adapt_shared,
-    former_mixtures,
+    load_mixtures,
     mixture_of,
     save_mixture,
 )
@@ -243,7 +243,7 @@ def train_decoder(run, product_with):
     begin(run, "decoder", model)
     rate = sgd(settings, len(codes), settings.min_learning_rate_fraction)
     model.compile(rate, jit_compile=False)
-    former, parts = former_mixtures(run), (run, features.primary, model)
+    former, parts = load_mixtures(run, "encoder/visited.npz"), (run, features.primary, model)
     # While it trains there are no shared codes, and pictures need few Gaussians.
     none = np.broadcast_to(np.float32(0), (len(codes), model.shared_capsules * codes.shape[2]))
     product = product_with(*parts, *(former or [mixture_of(codes, none, components=1)]))

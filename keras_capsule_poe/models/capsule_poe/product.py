@@ -38,7 +38,7 @@ from keras_capsule_poe.models.base.protocols import (
     build_once,
     whole,
 )
-from keras_capsule_poe.models.capsule_poe.codes import former_mixtures, load_mixture
+from keras_capsule_poe.models.capsule_poe.codes import load_mixtures
 from keras_capsule_poe.models.capsule_poe.curve import capsule_curve
 from keras_capsule_poe.models.capsule_poe.decoder import (
     CapsuleDecoder,
@@ -189,7 +189,7 @@ class ProductOfExpertCapsules(
 
     @classmethod
     def from_parts(cls, run):
-        mixtures = former_mixtures(run) or [load_mixture(run)]
+        mixtures = load_mixtures(run, "encoder/visited.npz") or load_mixtures(run)
         return cls._with_decoder(run, load_primary(run), load_part(run, "decoder"), *mixtures)
 
     @classmethod
