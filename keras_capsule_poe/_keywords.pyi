@@ -66,7 +66,8 @@ class DecoderNames(TypedDict, total=False):
 class DecoderSection(RoutedSection, DecoderNames, total=False): ...
 
 class CodesNames(TypedDict, total=False):
-    components: int
+    posterior_components: int
+    joint_components: int
 
 class CodesSection(CodesNames, total=False): ...
 

@@ -294,7 +294,15 @@ REMOVED = {
 
 # Defaults of earlier versions, by model: a run that was begun with one goes on with it.
 FORMER_DEFAULTS = {
-    "capsules": {"encoder.initializer": "clusters", "decoder.weight_decay": 1e-4},
+    "capsules": {
+        "encoder.initializer": "clusters",
+        "encoder.agreement_scale": 0.1,
+        "encoder.activation_prior_weight": 2.0,
+        "decoder.weight_decay": 1e-4,
+        "decoder.activity": 2.0,
+        "decoder.routing_iterations": 1,
+        "codes.components": 10,
+    },
 }
 
 

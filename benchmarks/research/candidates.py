@@ -42,10 +42,9 @@ ROWS = {
     "40 capsules, 16 shared": DETAIL,
     "default, no shared capsules": ALONE,
     **without_departures({}),
-    "agreement": {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0},
-    "twice the agreement": {
-        "encoder.agreement_scale": 2.0,
-        "encoder.activation_prior_weight": 0.5,
+    "a tenth of the agreement": {
+        "encoder.agreement_scale": 0.1,
+        "encoder.activation_prior_weight": 2.0,
     },
     "feature noise": {"autoencoder.feature_noise": 0.5},
     "50 Gaussians": {"codes.components": 50},

@@ -49,8 +49,14 @@ EQUAL = {
 }
 # Gaussians that describe the codes of a capsule, as all rows have them.
 TEN = {"codes.components": 10}
-# The default before: two departures more, and fewer Gaussians.
-FORMER = {**TEN, "decoder.activity": 2.0, "decoder.routing_iterations": 1}
+# The default before: two departures more, weak agreement and fewer Gaussians.
+FORMER = {
+    **TEN,
+    "encoder.agreement_scale": 0.1,
+    "encoder.activation_prior_weight": 2.0,
+    "decoder.activity": 2.0,
+    "decoder.routing_iterations": 1,
+}
 # The default's settings as the ladder was climbed. Those that it tried last are the default's now.
 CLIMBED = {
     **FORMER,

@@ -175,7 +175,7 @@ def test_too_small_images_are_refused():
 @pytest.mark.parametrize(
     "preset, name, value",
     [
-        ("representation", "encoder.agreement_scale", 1),
+        ("representation", "encoder.agreement_scale", 3),
         ("representation", "decoder.agreement_scale", 2),
         ("paper", "encoder.load_balancing", 0.1),
         ("generation", "encoder.bias_rate", 2.0),

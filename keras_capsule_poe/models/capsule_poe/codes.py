@@ -101,14 +101,16 @@ def tied_mixture(x, components, seed):
 
     Few rows have fewer clusters; the shares of the others are zero.
     """
-    from sklearn.cluster import KMeans
+    from sklearn.cluster import KMeans, kmeans_plusplus
     from sklearn.exceptions import ConvergenceWarning
 
     k = int(np.clip(len(x) // IMAGES_EACH, 1, components))
     with warnings.catch_warnings():
         # Equal codes leave clusters empty.
         warnings.filterwarnings("ignore", "Number of distinct clusters", ConvergenceWarning)
-        cluster = KMeans(k, n_init=1, max_iter=30, random_state=seed).fit_predict(x)
+        # More trials for each start would take several times as long.
+        start, _ = kmeans_plusplus(x, k, random_state=seed, n_local_trials=1)
+        cluster = KMeans(k, init=start, n_init=1, max_iter=30).fit_predict(x)
     counts = np.bincount(cluster, minlength=components)
     means = np.zeros((components, x.shape[1]))
     np.add.at(means, cluster, x)

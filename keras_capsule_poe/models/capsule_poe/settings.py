@@ -64,10 +64,11 @@ class EncoderSettings(RoutedPart):
 
     capsules: Count = 20
     dim: Count = 16
+    agreement_scale: float = 1.0
     coefficient_sum: Positive | Literal["mean"] = 3.0
     learning_rate: Rate = 0.2
     initializer: Literal["principal", "clusters", "random", "noise"] = "principal"
-    activation_prior_weight: NotNegative = 2.0
+    activation_prior_weight: NotNegative = 1.0
     cd_steps: Iterations = 1
     load_balancing: Fraction = 0.03
     use_bias: bool = False
@@ -139,6 +140,7 @@ _PAPER: dict[str, Any] = {
     "primary": {"center": False, "target_length": 0.2},
     "encoder": {
         "softmax_over": "inputs",
+        "agreement_scale": 0.1,
         "coefficient_sum": "mean",
         "steps": 3000,
         "batch_size": 16,
@@ -174,8 +176,8 @@ class CapsuleSettings(FeatureSettings):
     TEXT = "a product of expert capsules, trained without labels by contrastive divergence"
     STAGES = {
         **FeatureSettings.STAGES,
-        "encoder": ("encoder", "codes"),
-        "decoder": ("decoder",),
+        "encoder": ("encoder",),
+        "decoder": ("decoder", "codes"),
         "export": (),
     }
     PRESETS = {
