@@ -170,7 +170,9 @@ def _with_poles(plain, default, groups):
 def config_of(recipe, settings, seed=0):
     """The `Settings` of a row."""
     climbed = CLIMBED if recipe == DEFAULT else {}
-    return plain_form.config_of(recipe, {**EQUAL, **TEN, **climbed, **settings}, seed)
+    settings = {**EQUAL, **TEN, **climbed, **settings}
+    idle = plain_form.config_of(recipe, settings, seed).idle()
+    return plain_form.config_of(recipe, {n: settings[n] for n in settings if n not in idle}, seed)
 
 
 def _values(recipe):
