@@ -57,10 +57,11 @@ def test_a_graph_of_fast_convolutions_stays_in_its_context(model, monkeypatch):
 
 
 def test_domains_and_seeds(model):
-    by_domain = [model.sample(6, 3, "single", d)["capsules"] for d in ("prior", "posterior")]
-    assert not np.array_equal(*by_domain)
-    # Lengths are those of the same noise.
-    lengths = [np.linalg.norm(codes, axis=-1) for codes in by_domain]
+    domains = ("prior", "half_space", "posterior")
+    by_domain = [model.sample(6, 3, "single", domain)["capsules"] for domain in domains]
+    assert not np.array_equal(*by_domain[::2])
+    # Lengths of noise that is only mirrored stay.
+    lengths = [np.linalg.norm(codes, axis=-1) for codes in by_domain[:2]]
     np.testing.assert_allclose(*lengths, atol=1e-6)
     assert not np.array_equal(model.sample(6, 4)["capsules"], by_domain[0])
     with pytest.raises(BadUse, match="n=0"):
