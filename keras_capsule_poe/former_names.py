@@ -296,8 +296,6 @@ REMOVED = {
 FORMER_DEFAULTS = {
     "capsules": {
         "encoder.initializer": "clusters",
-        "encoder.agreement_scale": 0.1,
-        "encoder.activation_prior_weight": 2.0,
         "decoder.weight_decay": 1e-4,
         "decoder.activity": 2.0,
         "decoder.routing_iterations": 1,

@@ -42,10 +42,7 @@ ROWS = {
     "40 capsules, 16 shared": DETAIL,
     "default, no shared capsules": ALONE,
     **without_departures({}),
-    "a tenth of the agreement": {
-        "encoder.agreement_scale": 0.1,
-        "encoder.activation_prior_weight": 2.0,
-    },
+    "more agreement": {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0},
     "feature noise": {"autoencoder.feature_noise": 0.5},
     "50 Gaussians": {"codes.components": 50},
     "100 Gaussians": {"codes.components": 100},

@@ -64,11 +64,10 @@ class EncoderSettings(RoutedPart):
 
     capsules: Count = 20
     dim: Count = 16
-    agreement_scale: float = 1.0
     coefficient_sum: Positive | Literal["mean"] = 3.0
     learning_rate: Rate = 0.2
     initializer: Literal["principal", "clusters", "random", "noise"] = "principal"
-    activation_prior_weight: NotNegative = 1.0
+    activation_prior_weight: NotNegative = 2.0
     cd_steps: Iterations = 1
     load_balancing: Fraction = 0.03
     use_bias: bool = False
@@ -140,7 +139,6 @@ _PAPER: dict[str, Any] = {
     "primary": {"center": False, "target_length": 0.2},
     "encoder": {
         "softmax_over": "inputs",
-        "agreement_scale": 0.1,
         "coefficient_sum": "mean",
         "steps": 3000,
         "batch_size": 16,
