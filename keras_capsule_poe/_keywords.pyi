@@ -66,8 +66,7 @@ class DecoderNames(TypedDict, total=False):
 class DecoderSection(RoutedSection, DecoderNames, total=False): ...
 
 class CodesNames(TypedDict, total=False):
-    posterior_components: int
-    joint_components: int
+    components: int
 
 class CodesSection(CodesNames, total=False): ...
 

@@ -179,10 +179,7 @@ SETTINGS = {
         "iterations": ("routing_iterations", counted_with_first),
         "l2": "weight_decay",
         "frames": "whitening",
-        "visited_components": "codes.components",
-        "posterior_components": "codes.components",
     },
-    "codes": {"posterior_components": "components"},
     "decoder": {
         **_TRAINED,
         "temperature": "agreement_scale",
@@ -260,6 +257,9 @@ REMOVED = {
     "encoder.min_learning_rate_fraction": (0.1,),
     "encoder.joint_rank": (64,),
     "encoder.joint_components": (3,),
+    "encoder.visited_components": (10,),
+    "encoder.posterior_components": (10,),
+    "codes.posterior_components": (10, 40),
     "codes.joint_components": (3,),
     "encoder.amplitude": (False,),
     "decoder.coefficient_sum": ("mean",),
@@ -299,7 +299,6 @@ FORMER_DEFAULTS = {
         "decoder.weight_decay": 1e-4,
         "decoder.activity": 2.0,
         "decoder.routing_iterations": 1,
-        "codes.components": 10,
     },
 }
 

@@ -47,10 +47,8 @@ EQUAL = {
     for section in ("encoder", "decoder")
     for name, value in {"batch_size": 32, "epochs": None, "steps": 3 * IMAGES // 32}.items()
 }
-# Gaussians that describe the codes of a capsule, as all rows have them.
-TEN = {"codes.components": 10}
-# The default before: two departures more, and fewer Gaussians.
-FORMER = {**TEN, "decoder.activity": 2.0, "decoder.routing_iterations": 1}
+# The default before had two departures more.
+FORMER = {"decoder.activity": 2.0, "decoder.routing_iterations": 1}
 # The default's settings as the ladder was climbed. Those that it tried last are the default's now.
 CLIMBED = {
     **FORMER,
@@ -164,7 +162,7 @@ def _with_poles(plain, default, groups):
 def config_of(recipe, settings, seed=0):
     """The `Settings` of a row."""
     climbed = CLIMBED if recipe == DEFAULT else {}
-    return plain_form.config_of(recipe, {**EQUAL, **TEN, **climbed, **settings}, seed)
+    return plain_form.config_of(recipe, {**EQUAL, **climbed, **settings}, seed)
 
 
 def _values(recipe):

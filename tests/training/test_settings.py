@@ -175,7 +175,7 @@ def test_too_small_images_are_refused():
 @pytest.mark.parametrize(
     "preset, name, value",
     [
-        ("representation", "encoder.agreement_scale", 3),
+        ("representation", "encoder.agreement_scale", 1),
         ("representation", "decoder.agreement_scale", 2),
         ("paper", "encoder.load_balancing", 0.1),
         ("generation", "encoder.bias_rate", 2.0),
@@ -255,8 +255,6 @@ FORMER = {
     "encoder.frames": ("capsules", False, "encoder.whitening", False),
     "encoder.chain_steps": ("capsules", 3, "encoder.cd_steps", 3),
     "encoder.balance": ("capsules", 0.5, "encoder.load_balancing", 0.5),
-    "encoder.visited_components": ("capsules", 3, "codes.components", 3),
-    "codes.posterior_components": ("capsules", 3, "codes.components", 3),
     "encoder.implementation": ("capsules", "plain", "compute.implementation", "reference"),
     "autoencoder.precision": ("capsules", "float32", "compute.precision", "float32"),
     "features.limit": ("capsules", 20.0, "compute.features_limit", 20.0),

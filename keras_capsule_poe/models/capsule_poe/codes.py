@@ -54,15 +54,15 @@ def adapt_whitening(encoder, z, x_of, floor=1e-6):
 
 def mean_directions(codes):
     """Return the mean (J, E) of each capsule's codes on images that it wins."""
-    won = _won_rows(_winners(codes), *codes.shape[1:])
+    won = _won_rows(_winners(codes), codes.shape[1], least=codes.shape[2] + 1)
     return np.stack([codes[rows, j].mean(axis=0) for j, rows in enumerate(won)])
 
 
-def _won_rows(winner, capsules, least):
-    """Yield the rows (n,) of each capsule: those that it wins, or all if it wins too few."""
+def _won_rows(winner, capsules, least=1):
+    """Yield the rows (n,) of each capsule: those that it wins, or all if these are too few."""
     for capsule in range(capsules):
         won = np.flatnonzero(winner == capsule)
-        yield _some(won if len(won) > least else np.arange(len(winner)))
+        yield _some(won if len(won) >= least else np.arange(len(winner)))
 
 
 def _some(rows):
@@ -74,10 +74,10 @@ def _winners(codes):
 
 
 def mixture_of(codes, shared, components, seed=0):
-    """Return a `GaussianMixtures` of whole codes (N, J, E) and shared codes (N, K), by winner.
+    """Return a `GaussianMixtures` of whole codes (N, J, E) and shared codes (N, K).
 
-    The components of a capsule are the clusters of its images, with one covariance for all. As a
-    mixture it comes close to the distribution of codes, and yet a draw is no training image.
+    Each winner has a group. Its components are the k-means clusters of the images that it wins,
+    with one covariance.
     """
     winner = _winners(codes)
     won = np.bincount(winner, minlength=codes.shape[1])
@@ -88,18 +88,18 @@ def mixture_of(codes, shared, components, seed=0):
             components,
             seed,
         )
-        for rows in _won_rows(winner, *codes.shape[1:])
+        for rows in _won_rows(winner, codes.shape[1])
     ]
-    shares, means, factors = map(np.stack, zip(*fitted))
-    # Also a capsule that wins no image draws.
-    weights = shares * np.maximum(won, 1e-3)[:, None]
+    fractions, means, factors = map(np.stack, zip(*fitted))
+    # A weight above zero lets a capsule draw that wins no image.
+    weights = fractions * np.maximum(won, 1e-3)[:, None]
     return GaussianMixtures.of(weights, means, factors[:, None], name="visited")
 
 
 def tied_mixture(x, components, seed):
-    """Return shares (K,), means (K, D) and the one factor (D, R) of clusters of rows (N, D).
+    """Return fractions (K,), means (K, D) and the one factor (D, R) of clusters of rows (N, D).
 
-    Few rows have fewer clusters; the shares of the others are zero.
+    Few rows have fewer clusters; the fractions of the others are zero.
     """
     from sklearn.cluster import KMeans, kmeans_plusplus
     from sklearn.exceptions import ConvergenceWarning
@@ -116,8 +116,9 @@ def tied_mixture(x, components, seed):
     np.add.at(means, cluster, x)
     means /= np.maximum(counts, 1)[:, None]
     factor = _principal_axes(x - means[cluster], min(RANK, x.shape[1]))
-    # k means take as many degrees of freedom.
-    return counts / len(x), means, factor * (len(x) / max(1, len(x) - k)) ** 0.5
+    # The axes count one mean, and k means take as many degrees of freedom.
+    freedom = max(1, len(x) - 1) / max(1, len(x) - k)
+    return counts / len(x), means, factor * freedom**0.5
 
 
 def _principal_axes(x, rank):

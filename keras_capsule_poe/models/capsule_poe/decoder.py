@@ -42,10 +42,10 @@ from keras_capsule_poe.training.sanity import warn, worse_than_mean
 # Images that the shared capsules are fitted to, enough for some hundred dimensions, and the most
 # bytes of their residuals, of which there are two copies.
 SHARED_IMAGES, SHARED_BYTES = 20_000, 4e8
-# Images whose codes the mixture describes.
-DESCRIBED, AT_ONCE = 60_000, 4_096
-# Images of which the contrast is compared, how often, and the most by which codes grow.
-COMPARED, COMPARISONS, MOST = 1_000, 4, 1.5
+# Images whose codes the mixture describes, and how many are computed at once.
+MIXED, AT_ONCE = 60_000, 500
+# Images of which the contrast is compared, how often, and the largest factor.
+CONTRAST_IMAGES, CONTRAST_STEPS, MAX_SCALE = 1_000, 4, 1.5
 
 
 @keras.saving.register_keras_serializable("keras_capsule_poe")
@@ -243,10 +243,12 @@ def train_decoder(run, product_with):
     begin(run, "decoder", model)
     rate = sgd(settings, len(codes), settings.min_learning_rate_fraction)
     model.compile(rate, jit_compile=False)
-    former, parts = load_mixtures(run, "encoder/visited.npz"), (run, features.primary, model)
+    # Shared codes need a mixture of this version.
+    former = [] if model.shared_capsules else load_mixtures(run, "encoder/visited.npz")
+    made_of = run, features.primary, model
     # While it trains there are no shared codes, and pictures need few Gaussians.
-    none = np.broadcast_to(np.float32(0), (len(codes), model.shared_capsules * codes.shape[2]))
-    product = product_with(*parts, *(former or [mixture_of(codes, none, components=1)]))
+    no_shared = np.broadcast_to(np.float32(0), (len(codes), model.shared_capsules * codes.shape[2]))
+    product = product_with(*made_of, *(former or [mixture_of(codes, no_shared, components=1)]))
     held_out = features.of(features.held_out)
     held_out_codes = map_batches(product.encoder, held_out)
 
@@ -271,11 +273,14 @@ def train_decoder(run, product_with):
     if model.shared_capsules and model.trainable_variables:
         last |= fit_shared(model, features, codes, (held_out_codes, held_out))
     if not former:
-        rows = spread(len(codes), DESCRIBED)
+        rows = spread(len(codes), MIXED)
         shared = shared_codes(model, features, codes, rows)
         number, seed = run.settings.codes.components, run.settings.seed
         mixture = mixture_of(np.asarray(codes[rows]), shared, number, seed)
-        match_contrast(product_with(*parts, mixture), features.train[spread(len(codes), COMPARED)])
+        maps = features.train[spread(len(codes), CONTRAST_IMAGES)]
+        # Where experts compete one capsule draws an image, and elsewhere a whole code does.
+        single = run.settings.encoder.activation_prior_weight > 0
+        last["scale"] = match_contrast(product_with(*made_of, mixture), maps, single)
         save_mixture(run, mixture)
     save_model(run, "decoder", model)
     return {**last, **warn(run, "decoder", found)}
@@ -290,23 +295,27 @@ def shared_codes(model, features, codes, rows):
     return np.concatenate([map_batches(of, pair) for pair in pairs]).reshape(len(rows), -1)
 
 
-def match_contrast(product, maps):
-    """Scale the mixture of codes until draws have as much contrast as images of feature maps.
+def match_contrast(product, maps, single=True):
+    """Scale the mixture of codes until draws have as much contrast as decoded feature maps.
 
-    A decoder learns means and a mixture leaves out weak axes, so draws are paler than images.
+    A decoder learns means and a mixture leaves out weak axes, so draws are paler than images. The
+    draws are those of single capsules, or of whole codes. Return the factor.
     """
 
     def contrast(images):
         return float(np.std(images, axis=0).mean())
 
+    kind = {"domain": "posterior"} if single else {"mode": "joint"}
     wanted = contrast(map_batches(compiled(product.from_features), maps))
     mixture, scale = product.visited, 1.0
-    for _ in range(COMPARISONS):
-        drawn = contrast(product.sample(len(maps), seed=0, domain="posterior")["images"])
-        new = float(np.clip(scale * wanted / max(drawn, 1e-30), 1 / MOST, MOST))
+    for _ in range(CONTRAST_STEPS):
+        drawn = contrast(product.sample(len(maps), seed=0, **kind)["images"])
+        bounds = 1 / MAX_SCALE, MAX_SCALE
+        new_scale = float(np.clip(scale * wanted / max(drawn, 1e-30), *bounds))
         for part in (mixture.means, mixture.factors):
-            part.assign(part * (new / scale))
-        scale = new
+            part.assign(part * (new_scale / scale))
+        scale = new_scale
+    return scale
 
 
 def most_images(primary):

@@ -309,7 +309,7 @@ def shared_axes(causes, z):
 class GaussianMixtures(Configured, keras.layers.Layer):
     """Sampler of G Gaussian mixtures: y = m_gk + F_gk noise, component k of group g.
 
-    If `tied`, the components of a group have one covariance, F_g.
+    If `tied`, the components of a group share one factor F_g.
     """
 
     def __init__(self, groups, components, dim, rank=None, tied=False, **kwargs):
@@ -345,7 +345,7 @@ class GaussianMixtures(Configured, keras.layers.Layer):
         return drawn
 
     def group_of(self, choice):
-        """Return groups (N,), as likely as their weights are large, of `choice` in [0, 1)."""
+        """Return the group that each `choice` (N,) in [0, 1) selects, by their total weights."""
         weights = ops.sum(self.weights_of, axis=-1)
         return _chosen(ops.broadcast_to(weights, (ops.shape(choice)[0], self.groups)), choice)
 

@@ -9,7 +9,13 @@ from keras import ops
 
 from keras_capsule_poe._types import Serializable
 from keras_capsule_poe.core.labels import winner_alone
-from keras_capsule_poe.core.numerics import StatelessSeed, direction, length, squash
+from keras_capsule_poe.core.numerics import (
+    StatelessSeed,
+    at_least_float32,
+    direction,
+    length,
+    squash,
+)
 from keras_capsule_poe.core.routing import at_places, routing_steps
 from keras_capsule_poe.core.units import free_energy, squashed
 from keras_capsule_poe.layers.capsules import PrimaryCapsules
@@ -97,7 +103,7 @@ class ProductOfExpertCapsules(
         encoder: Trained `CapsuleEncoder`.
         decoder: Trained `CapsuleDecoder`.
         visited: `GaussianMixtures` of the codes of training images, one group for each capsule that
-            wins: whole codes and shared codes, J E + S E numbers. None: draws of those are zero.
+            wins: whole codes and shared codes, J E + S E numbers. None: all such draws are zero.
         joint: `GaussianMixtures` of whole codes, in files of former versions. Their `visited` has
             only the E numbers of the winner.
         preset: String, a named set of settings: `"generation"` (the default), `"representation"`,
@@ -175,10 +181,10 @@ class ProductOfExpertCapsules(
            them; nothing is learned but their mean and their size.
         3. The capsule encoder learns maps W by contrastive divergence (`core/divergence.py`), with
            z_j = sum_i c_ij W_ij x_i and c from routing (`core/routing.py`). Then the codes of the
-           training images, whitened and squashed, are described by mixtures.
+           training images are whitened and squashed.
         4. The capsule decoder learns maps U by `decoder_rule`, so that squash(sum_j U_ji code_j)
            comes near x_i. The codes are those of step 3. Then shared capsules are fitted to the
-           residuals.
+           residuals, and a mixture of Gaussians to whole and shared codes.
         5. The model of all parts is written for Keras and as a SavedModel.
         """
         run.part("autoencoder", train_autoencoder)
@@ -245,13 +251,14 @@ class ProductOfExpertCapsules(
         experts = self.encoder.experts
         experts.check_squash("visible_units")
         self.capsules, self.dim = experts.capsules, experts.dim
-        numbers = (self.capsules + self.decoder.shared_capsules) * self.dim
+        whole = (self.capsules + self.decoder.shared_capsules) * self.dim
+        numbers = whole if self.joint is None else self.dim
         if self.visited is None:
             self.visited = GaussianMixtures(self.capsules, 1, numbers, rank=1, name="visited")
-        if self.joint is None and self.visited.dim != numbers:
+        if self.visited.dim != numbers:
             raise ValueError(
-                f"`visited` must have the dimension {numbers} of whole and shared codes. "
-                f"Received: dim={self.visited.dim}"
+                f"`visited` must have {numbers} dimensions: whole and shared codes, or beside "
+                f"`joint` one capsule. Received: dim={self.visited.dim}"
             )
 
     @property
@@ -432,7 +439,7 @@ class ProductOfExpertCapsules(
         return self.from_features(self.primary.to_features(x))
 
     def code_of_capsule(self, capsule, seed, domain=None):
-        n = ops.shape(capsule)[0]
+        n, (_, domain) = ops.shape(capsule)[0], self.resolve_mode("single", domain)
         dim = self.visited.rank if domain == "posterior" else self.dim
         noise = keras.random.normal((n, dim), seed=StatelessSeed(seed))
         choice = keras.random.uniform((n,), seed=StatelessSeed(seed, 2))
@@ -485,7 +492,7 @@ class ProductOfExpertCapsules(
             choice: Tensor (N,), uniform in `[0, 1)`.
             winner: Integer tensor (N,).
         """
-        drawn = self.visited(noise, choice, winner)
+        drawn = at_least_float32(self.visited(noise, choice, winner))
         capsules, shared = ops.split(drawn, [self.capsules * self.dim], axis=1)
         capsules = ops.reshape(capsules, (-1, self.capsules, self.dim))
         lengths = ops.maximum(length(capsules, keepdims=True), 1e-30)

@@ -80,7 +80,7 @@ def runs(tmp_path_factory):
 
 @pytest.mark.long
 def test_training_on_them_gives_the_same_numbers(runs):
-    """Every weight, code and mixture, bit for bit, and every batch in any order."""
+    """Every weight and code of the encoder, bit for bit, and every batch in any order."""
     kept, anew = (stored.feature_maps(run, "train") for run in runs)
     assert isinstance(kept, np.memmap) and isinstance(anew, stored.EncodedRows)
     assert runs[1].path("features/train.npy").stat().st_size < 256

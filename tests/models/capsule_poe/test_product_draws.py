@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from keras_capsule_poe.errors import BadUse
 from keras_capsule_poe.functions import squash
+from keras_capsule_poe.models.capsule_poe.layers import GaussianMixtures
 
 J, E = 5, 3
 SHAPE = (20, 22, 1)
@@ -134,6 +135,35 @@ def test_joint_draws_are_whole_codes_of_the_winners_of_training(model):
     wanted = weights.sum(axis=1) / weights.sum()
     # Three standard deviations of a share of 4,000 draws.
     np.testing.assert_allclose(share, wanted, atol=3 * 0.5 / 4000**0.5)
+
+
+def test_a_model_of_a_former_version_draws_as_it_did(model, noise):
+    """Directions of its own mixture, with the lengths of squashed noise; whole codes stretched."""
+    random = np.random.default_rng(6)
+    weights = np.array([[1.0, 3.0]] * J)
+    means, factors = random.normal(size=(J, 2, E)), random.normal(size=(J, 2, E, E))
+    whole, axes = random.normal(size=(1, 2, J * E)), random.normal(size=(1, 2, J * E, 3))
+    parts = model.autoencoder, model.primary, model.encoder, model.decoder
+    visited = GaussianMixtures.of(weights, means, factors)
+    former = type(model)(*parts, visited, GaussianMixtures.of(weights[:1], whole, axes))
+    former.build((None, *model.autoencoder.image_shape))
+    z, choice, capsule = noise
+    component = (choice > 0.25).astype(int)
+    found = chosen(former.single_code(*noise, "posterior"), capsule)
+    wanted = np.array([means[j, k] + factors[j, k] @ v for v, k, j in zip(z, component, capsule)])
+    square = np.sum(z.astype("float64") ** 2, axis=-1, keepdims=True)
+    wanted *= square / (1 + square) / np.linalg.norm(wanted, axis=-1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)  # float32 products
+    v = random.normal(size=(200, 3)).astype("float32")
+    codes = np.asarray(former.joint_code(v, choice))
+    wanted = np.array([whole[0, k] + axes[0, k] @ each for each, k in zip(v, component)])
+    wanted = wanted.reshape(codes.shape)
+    square = np.sum(v.astype("float64")[:, :E] ** 2, axis=-1)
+    wanted *= (square / (1 + square) / np.linalg.norm(wanted, axis=-1).max(axis=-1))[:, None, None]
+    np.testing.assert_allclose(codes, wanted, rtol=1e-3, atol=1e-5)
+    assert former.draw(4, 0, "joint")["capsules"].shape == (4, J, E)
+    with pytest.raises(ValueError, match=f"must have {J * E} dimensions.*Received: dim={E}"):
+        type(model)(*parts, visited)
 
 
 def test_sample_joint(model):

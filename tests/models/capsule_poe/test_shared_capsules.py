@@ -160,7 +160,7 @@ def trained():
         capsules=3,
         autoencoder={"filters": 8},
         encoder={"dim": 4},
-        decoder={"shared_capsules": 3},
+        decoder={"shared_capsules": 2},
         compute={"implementation": "reference"},
     )
     with warnings.catch_warnings():
@@ -173,7 +173,7 @@ def trained():
 def test_whole_codes_come_nearer_than_experts_alone(trained):
     model, images = trained
     codes, x = model.encode(images), model.to_visible(keras.ops.cast(images, "float32") / 255)
-    assert codes.shared.shape == (6, 3, 4)
+    assert codes.shared.shape == (6, 2, 4)
     made = {
         "whole": model.decode(codes).primary_capsules,
         "experts": model.decode(codes.capsules).primary_capsules,
@@ -198,7 +198,7 @@ def test_draws_of_the_training_codes_have_shared_capsules_and_others_their_mean(
         {"mode": "joint"},
     ):
         drawn = model.sample(5, seed=0, **options)
-        assert drawn.shared.shape == (5, 3, 4) and np.ptp(drawn.shared, axis=0).min() > 0
+        assert drawn.shared.shape == (5, 2, 4) and np.ptp(drawn.shared, axis=0).min() > 0
         np.testing.assert_allclose(model.decode(drawn).images, drawn.images, atol=1e-6)
         assert np.abs(model.decode(drawn.capsules).images - drawn.images).max() > 1e-3
     for domain in ("prior", "half_space"):
@@ -209,6 +209,20 @@ def test_draws_of_the_training_codes_have_shared_capsules_and_others_their_mean(
             "shared": np.asarray(model.decoder.shared.expected(drawn.capsules)),
         }
         np.testing.assert_allclose(model.decode(whole).images, drawn.images, atol=1e-6)
+
+
+def test_a_whole_code_has_the_shared_capsules_of_its_image(trained):
+    """Capsules come first. Rejects blocks in another order."""
+    model, _ = trained
+    choice, winner = np.array([0.1, 0.6], "float32"), np.array([0, 2], "int32")
+    noise = np.ones((2, model.visited.rank), "float32")
+    drawn = np.asarray(model.visited(noise, choice, winner))
+    code = model.whole_code(noise, choice, winner)
+    assert drawn.shape == (2, 3 * 4 + 2 * 4)
+    np.testing.assert_allclose(np.reshape(code["shared"], (2, -1)), drawn[:, 12:], rtol=1e-6)
+    wanted = drawn[:, :12].reshape(2, 3, 4)
+    length = np.linalg.norm(wanted, axis=-1, keepdims=True)
+    np.testing.assert_allclose(code["capsules"], wanted * np.minimum(1, 0.98 / length), rtol=1e-5)
 
 
 def test_draws_have_the_contrast_of_training_images(trained):
@@ -231,7 +245,7 @@ def test_draws_have_the_contrast_of_training_images(trained):
         again = contrast()
         # Both parts grow alike, and by no more than half.
         grown = np.asarray(model.visited.means) / np.where(means == 0, 1, 0.8 * means)
-        assert 1 < grown.max() <= 1.5 and grown[means != 0].std() < 1e-6
+        assert 1 < grown.max() <= 1.5 + 1e-5 and grown[means != 0].std() < 1e-6
     finally:
         model.visited.means.assign(means)
         model.visited.factors.assign(factors)
@@ -243,7 +257,7 @@ def test_files_keep_shared_capsules(trained, tmp_path):
     model, images = trained
     model.save(tmp_path / "model.keras")
     copy = load(tmp_path / "model.keras")
-    assert copy.settings.decoder.shared_capsules == 3
+    assert copy.settings.decoder.shared_capsules == 2
     for mine, theirs in zip(model.decoder.shared.weights, copy.decoder.shared.weights):
         np.testing.assert_array_equal(mine, theirs)
     drawn = [each.sample(4, seed=1, domain="posterior").images for each in (model, copy)]
