@@ -45,7 +45,6 @@ ROWS = {
     "more agreement": {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0},
     "feature noise": {"autoencoder.feature_noise": 0.5},
     "50 Gaussians": {"codes.components": 50},
-    "100 Gaussians": {"codes.components": 100},
 }
 DRAWS = "confident FID precision recall coverage purity".split()
 COLUMNS = [*DRAWS, *"winners change experts whole_code one_capsule cpu_seconds".split()]

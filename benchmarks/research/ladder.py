@@ -47,7 +47,7 @@ EQUAL = {
     for section in ("encoder", "decoder")
     for name, value in {"batch_size": 32, "epochs": None, "steps": 3 * IMAGES // 32}.items()
 }
-# The default before had two departures more.
+# The former default has two departures more.
 FORMER = {"decoder.activity": 2.0, "decoder.routing_iterations": 1}
 # The default's settings as the ladder was climbed. Those that it tried last are the default's now.
 CLIMBED = {

@@ -188,8 +188,8 @@ class GenerativeModel(Looking, TakesFiles, Exportable):
             domain: String, a domain of the mode. None is its first.
 
         Returns:
-            Dict with `capsules` (N, J, E), and what else the code has. If each image has one active
-            capsule, `capsule` (N,) is its index.
+            Dict of a code: `capsules` (N, J, E), and what else `render` takes. If each image has
+            one active capsule, `capsule` (N,) is its index.
 
         Raises:
             BadUse: If the mode or the domain is unknown.
