@@ -20,17 +20,16 @@ Usage: python benchmarks/research/agreement.py FOLDER [--dataset NAME] [--rows N
 import argparse
 import json
 import os
-from collections import namedtuple
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
-import ladder
 import numpy as np
 from _kept import is_of
 from plain_form import IMAGES, config_of, sections_of
 
+import keras_capsule_poe as kcp
 from keras_capsule_poe.cli.options import load_model
 from keras_capsule_poe.core.labels import winner_alone
 from keras_capsule_poe.data import load_images
@@ -41,14 +40,12 @@ PRETRAINED = Path(__file__).resolve().parents[2] / "saved_models" / "pretrained"
 # A factor on agreements that leaves nothing of them.
 NONE = 1e-9
 HELD_OUT, SHOWN = 1_000, 4
-FLOOR = 1e-6
 # The preset of a row, and settings beside its own.
 ROWS = {
     "default": ("generation", {}),
     "plain form": ("paper", {}),
     "plain form, agreement scale 1": ("paper", {"encoder.agreement_scale": 1.0}),
 }
-Problem = namedtuple("Problem", ["autoencoder", "train"])
 
 
 def without(experts, **changed):
@@ -70,6 +67,16 @@ def carrying(energy):
     shares = energy / energy.sum(axis=1, keepdims=True)
     logs = np.log(np.where(shares > 0, shares, 1))
     return np.exp(-(shares * logs).sum(axis=1))
+
+
+def fitted(preset, settings, autoencoder, images, seed=0):
+    """A model of settings beside those of a preset, trained on the features of images."""
+    model = kcp.ProductOfExpertCapsules(preset=preset, seed=seed, autoencoder=autoencoder)
+    model.settings.update(
+        {name: settings[name] for name in settings if not name.startswith("autoencoder.")}
+    )
+    model.fit(images, verbose=0)
+    return model
 
 
 def figures(model, images):
@@ -113,7 +120,6 @@ def main():
     done = json.loads(kept.read_text()) if kept.exists() else {}
     images = load_images(args.dataset).train.images
     pretrained = load_model(PRETRAINED / args.dataset)
-    problem = None
     for name in args.rows:
         config = config_of(*ROWS[name])
         if name in done and is_of(done[name]["sections"], config):
@@ -121,9 +127,7 @@ def main():
         if name == "default":
             model = pretrained
         else:
-            features = map_batches(pretrained.autoencoder.encode, images[:IMAGES])
-            problem = problem or Problem(pretrained.autoencoder, features)
-            model, _ = ladder.train(problem, config, ladder.Shared(), FLOOR)
+            model = fitted(*ROWS[name], pretrained.autoencoder, images[:IMAGES])
         found = figures(model, images[-HELD_OUT:])
         done[name] = {**found, "sections": sections_of(config)}
         kept.write_text(json.dumps(done, indent=1) + "\n")

@@ -56,12 +56,16 @@ def sources(models, folders, data, samples):
 def convolutional(model, folder, data, samples):
     """Functions by name that train a convolutional VAE for a kind of draws and draw."""
 
+    images, seconds, known = data.train.images, vae.training_seconds(folder), {}
+
     def draw(name):
-        settings, images = vae.SETTINGS[name], data.train.images
-        seconds = vae.training_seconds(folder)
-        fitted, about = vae.fitted(images, model.count_params(), seconds, **settings)
-        print(f"convolutional VAE, {name}: {about}", flush=True)
-        return vae.draws(fitted, images, samples, settings["code"])[name], None
+        settings = vae.SETTINGS[name]
+        key = tuple(settings.values())
+        if key not in known:
+            fitted, about = vae.fitted(images, model.count_params(), seconds, **settings)
+            print(f"convolutional VAE, {name}: {about}", flush=True)
+            known[key] = vae.draws(fitted, images, samples, settings["code"])
+        return known[key][name], None
 
     return {name: lambda name=name: draw(name) for name in vae.DRAWS}
 

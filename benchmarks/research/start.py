@@ -26,7 +26,6 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 import numpy as np
 from _cells import table
 from _kept import is_of
-from ladder import FORMER
 
 from keras_capsule_poe import registry
 from keras_capsule_poe.cli.options import load_model
@@ -41,8 +40,12 @@ from keras_capsule_poe.training import Reporter, load_data, train
 
 # The experts stay as they start: one step of no size, and no load balancing.
 ALONE = {"encoder.steps": 1, "encoder.learning_rate": 1e-12, "encoder.load_balancing": 0.0}
-# The default of these rows is the former one, without shared capsules.
-BEFORE = {**FORMER, "decoder.shared_capsules": 0}
+# The default of these rows is a former one.
+BEFORE = {
+    "decoder.activity": 2.0,
+    "decoder.routing_iterations": 1,
+    "decoder.shared_capsules": 0,
+}
 ROWS = {
     "default": BEFORE,
     "start from images": {**BEFORE, "encoder.initializer": "clusters"},

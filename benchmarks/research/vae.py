@@ -1,9 +1,10 @@
 """A convolutional variational autoencoder of pixels, with the size and the time of a capsule model.
 
 It has as many parameters as all parts of the model, and trains for as long as all stages took.
-`prior` draws its codes from N(0, 1), and `posterior` from a mixture of Gaussians fitted to the
-codes of training images, as single capsules are drawn. The settings of both kinds were chosen
-with --held-out, each for itself.
+`prior` draws its codes from N(0, 1), `posterior` from a mixture of 50 Gaussians fitted to the
+codes of training images. `clusters` has as many Gaussians as all capsules together, fitted in the
+same way. The settings of `prior` and `posterior` were chosen with --held-out, each for itself;
+`clusters` has those of `posterior`.
 
 Usage: python benchmarks/research/vae.py MODEL_DIR [--held-out] [--code N ...] [--beta B ...]
            [--rate R ...] [--samples N] [--steps N] [--json FILE]
@@ -26,13 +27,17 @@ from keras_capsule_poe.data import batches
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.baselines import Budget, gaussian_divergence
 from keras_capsule_poe.models.base.clusters import fit_mixture
+from keras_capsule_poe.models.capsule_poe.codes import tied_mixture
 
 FILTERS = 64, 128
 # Chosen on held-out images of Fashion-MNIST after 1,500 steps, by the Fréchet distance.
 CODE, BETA, RATE = 32, 0.005, 2e-3
 SETTINGS = {"prior": {"code": 16, "beta": 1.0}, "posterior": {"code": CODE, "beta": BETA}}
+SETTINGS["clusters"] = SETTINGS["posterior"]
 BATCH, COMPONENTS = 128, 50
-DRAWS = ("prior", "posterior")
+# Twenty capsules have 200 each.
+CLUSTERS = 4_000
+DRAWS = tuple(SETTINGS)
 
 
 class ConvolutionalVAE(keras.Model):
@@ -111,14 +116,20 @@ def fitted(images, parameters, seconds, code=CODE, beta=BETA, rate=RATE, seed=0,
 
 
 def draws(model, images, n, code=CODE, seed=0):
-    """Return images (n, H, W, C) by name of the two distributions of codes."""
+    """Return images (n, H, W, C) by name of the distributions of codes."""
     random = np.random.default_rng(seed)
     found = map_batches(model.recognition, images)
     codes = found[:, :code] + np.exp(found[:, code:] / 2) * random.standard_normal(
         (len(images), code), dtype="float32"
     )
     mixture = fit_mixture(codes, COMPONENTS, seed, reg_covar=1e-3, max_iter=30)
-    drawn = random.standard_normal((n, code), dtype="float32"), mixture.sample(random, n)
+    shares, means, factor = tied_mixture(codes, CLUSTERS, seed)
+    which = random.choice(len(shares), n, p=shares)
+    drawn = (
+        random.standard_normal((n, code), dtype="float32"),
+        mixture.sample(random, n),
+        means[which] + random.standard_normal((n, factor.shape[1])) @ factor.T,
+    )
     return {name: model.decode(np.asarray(z, "float32")) for name, z in zip(DRAWS, drawn)}
 
 

@@ -13,26 +13,41 @@ from keras_capsule_poe.training.settings import read_toml
 ROWS = ladder.rows()
 
 
+def config(row, **more):
+    preset, settings = ROWS[row]
+    return ladder.config_of(preset, {**settings, **more})
+
+
 def test_every_row_can_be_trained():
-    for row in ROWS.values():
-        ladder.config_of(*row).check()
+    for preset, settings in ROWS.values():
+        for all_images in (False, True):
+            ladder.config_of(preset, ladder.settings_of(settings, all_images)).check()
 
 
-def test_the_last_rung_is_the_default():
-    """Rejects a ladder without one of the departures, or with one that the recipes do not have."""
-    plain = ladder.config_of(ladder.PLAIN, {})
-    default = ladder.config_of(ladder.DEFAULT, {})
-    *_, last = ladder.DEPARTURES
-    left = ladder.config_of(*ROWS[f"+ {last}"]).differences(default)
-    assert set(left) <= set(default.idle())
-    named = " ".join(ladder.DEPARTURES.values()).split()
-    assert sorted(named) == sorted(default.differences(plain))
+def test_the_last_departure_makes_the_last_rung_the_default():
+    """Rejects a ladder without one of the departures, or with one that the presets do not have."""
+    plain, default = config("plain form"), config("default")
+    *rest, last = ladder.DEPARTURES.values()
+    *_, rung = (name for name in ROWS if name.startswith("+ "))
+    left = config(rung).differences(default)
+    # The rows give batches and steps that are equal.
+    lengths = set(ladder.EQUAL)
+    assert set(left) - lengths - set(default.idle()) == set(last.split())
+    named = " ".join([*rest, last]).split()
+    assert sorted({*named, *lengths}) == sorted({*default.differences(plain), *lengths})
+
+
+def test_a_row_without_a_departure_has_the_plain_value_of_its_settings():
+    plain, default = config("plain form"), config("default")
+    for name, settings in ladder.DEPARTURES.items():
+        if f"default, no {name}" in ROWS:
+            changed = set(config(f"default, no {name}").differences(default))
+            assert changed and changed <= set(settings.split())
+            assert not changed & set(config(f"default, no {name}").differences(plain))
 
 
 def test_no_two_rows_are_the_same():
-    seen = [
-        json.dumps(ladder.config_of(*row).to_dict() | {"preset": None}) for row in ROWS.values()
-    ]
+    seen = [json.dumps(config(row, **ladder.EQUAL).to_dict() | {"preset": None}) for row in ROWS]
     assert len(set(seen)) == len(seen)
 
 
@@ -44,20 +59,27 @@ def test_the_table_has_means_and_deviations_of_what_is_there():
 
 
 def test_rows_whose_settings_changed_are_made_anew():
-    recipe, settings = ROWS["default, CD-3"]
-    kept, stale = (
-        {"x": 1.0, "sections": ladder.sections_of(ladder.config_of(recipe, s))}
-        for s in (settings, {**settings, "encoder.dim": 8})
+    preset, settings = ROWS["default, CD-3"]
+    kept, stale, whole = (
+        {"x": 1.0, "sections": ladder.sections_of(ladder.config_of(preset, given))}
+        for given in (
+            ladder.settings_of(settings),
+            ladder.settings_of({**settings, "encoder.dim": 8}),
+            settings,
+        )
     )
     # One setting, and one section, are newer than this row.
     older = {**kept, "sections": {k: dict(v) for k, v in kept["sections"].items()}}
     del older["sections"]["encoder"]["load_balancing"], older["sections"]["compute"]
     gone = {**kept, "sections": {**kept["sections"], "encoder": {"of_old": 1}}}
-    done = {"a": {"0": kept, "1": stale, "2": older, "3": gone}, "of old": {"0": kept}}
+    done = {"a": {"0": kept, "1": stale, "2": older, "3": gone, "4": whole}}
+    done["of old"] = {"0": kept}
     assert ladder.current(done, {"a": ROWS["default, CD-3"], "b": ROWS["default, CD-3"]}) == {
         "a": {"0": kept, "2": older},
         "b": {},
     }
+    found = ladder.current(done, {"a": ROWS["default, CD-3"]}, all_images=True)
+    assert found == {"a": {"4": whole}}
 
 
 def test_cells():
@@ -67,16 +89,14 @@ def test_cells():
 @pytest.mark.parametrize(
     "number, names",
     [
-        ("three", "competition, frames, load balancing"),
-        ("four", "competition, frames, load balancing, conditional decoder"),
+        ("three", "competition, whitening, load balancing"),
+        ("four", "competition, whitening, load balancing, conditional decoder"),
     ],
 )
-def test_the_settings_of_few_departures_are_those_of_their_row(number, names):
+def test_the_settings_of_few_departures_are_theirs(number, names):
     """The file with which a user trains them on all images."""
-    path = Path(ladder.__file__).with_name(f"{number}_departures.toml")
-    recipe, settings = ROWS[f"plain form + {names}"]
-    given = read_toml(path)
-    assert given.pop("recipe") == recipe
-    found = {f"{part}.{name}": value for part in given for name, value in given[part].items()}
-    equal = {name: value for name, value in ladder.EQUAL.items() if value is not None}
-    assert found == equal | settings
+    given = read_toml(Path(ladder.__file__).with_name(f"{number}_departures.toml"))
+    assert given.pop("recipe") == ladder.PLAIN
+    found = {f"{part}.{name}" for part in given for name in given[part]}
+    expected = " ".join(ladder.DEPARTURES[name] for name in names.split(", ")).split()
+    assert found - set(ladder.EQUAL) == set(expected)
