@@ -33,19 +33,18 @@ def save(figure, path):
     plt.close(figure)
 
 
-def charts(folder, read, datasets, ladder_name):
+def charts(folder, read, datasets):
     """Draw the charts into a folder.
 
     Args:
         folder: Path.
         read: Function of a path below docs/benchmarks to its rows.
         datasets: Dict of titles by data set.
-        ladder_name: Function of a row of the ladder to its name.
     """
     set_look()
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in {
-        "ladder": lambda: _ladder(read, datasets, ladder_name),
+        "ladder": lambda: _ladder(read, datasets),
         "comparison": lambda: _comparison(read, datasets),
         "iterations": lambda: _iterations(read),
         "cd_step": lambda: _cd_step(read),
@@ -64,16 +63,16 @@ def _bars_of(axes, names, groups):
     axes.legend(frameon=False, ncols=2, loc="lower left", bbox_to_anchor=(0, 1))
 
 
-def _ladder(read, datasets, ladder_name):
-    names = [name for name in read("ladder/mnist/ladder.json") if name[0] in "p+"][:9]
-    groups = []
-    for dataset, title in datasets.items():
-        rows = read(f"ladder/{dataset}/ladder.json")
-        found = [[row["prior_recognised"] for row in rows[name].values()] for name in names]
-        groups.append((title, [np.mean(f) for f in found], [np.std(f, ddof=1) for f in found]))
+def _ladder(read, datasets):
+    found = {title: read(f"ladder/{dataset}.json") for dataset, title in datasets.items()}
+    names = [name for name in next(iter(found.values())) if name[0] in "p+d" and "," not in name]
+    groups = [
+        (title, [np.mean([row["coverage"] for row in rows[name].values()]) for name in names], None)
+        for title, rows in found.items()
+    ]
     figure, axes = plt.subplots(figsize=(7.5, 4.5))
-    _bars_of(axes, [ladder_name(name) for name in names], groups)
-    axes.set_xlabel("draws of single capsules that are classified confidently (3 seeds)")
+    _bars_of(axes, names, groups)
+    axes.set_xlabel("coverage: held-out images that have a draw of a single capsule nearby")
     return figure
 
 

@@ -193,25 +193,37 @@ def agreement():
     return table([*columns, "error, codes without agreement", "error, one capsule"], lines)
 
 
-# Rows of candidates that leave a departure from the paper out of a default.
-WITHOUT = "default, no "
+DRAWS = {name: name for name in "confident FID precision recall coverage purity".split()}
+AGREEMENT = {
+    "winners": "other winner without agreement",
+    "experts": "experts an image",
+    "whole_code": "error of whole codes",
+}
 
 
-def _of_departures(name):
-    return WITHOUT in name or name == "former default"
+def _trained(path, columns):
+    """A table of rows that train the whole model."""
+    rows = read(path).items()
+    lines = [[name, *of_seeds(seeds, columns)] for name, seeds in rows]
+    return table(["row", "seeds", *columns.values()], lines)
 
 
 def candidates(dataset):
     """What might be a better default: draws, and what the agreement does."""
-    names = "confident FID precision recall coverage purity winners experts whole_code".split()
-    names += ["experts_alone", "without_agreement", "one_capsule", "cpu_seconds"]
-    rows = read(f"candidates/{dataset}.json").items()
-    rows = [(name, seeds) for name, seeds in rows if not _of_departures(name)]
-    columns = ["row", "seeds", *"confident FID precision recall coverage purity".split()]
-    columns += ["other winner without agreement", "experts an image", "error of whole codes"]
-    columns += ["error, experts alone", "error, experts without agreement", "error, one capsule"]
-    columns += ["processor's seconds"]
-    return table(columns, [[name, *of_seeds(seeds, names)] for name, seeds in rows])
+    errors = {
+        "experts_alone": "error, experts alone",
+        "without_agreement": "error, experts without agreement",
+        "one_capsule": "error, one capsule",
+    }
+    columns = {**DRAWS, **AGREEMENT, **errors, "cpu_seconds": "processor's seconds"}
+    return _trained(f"candidates/{dataset}.json", columns)
+
+
+def ladder(dataset):
+    """What each departure from the paper's plain form is worth."""
+    prior = {f"prior_{name}": f"prior: {name}" for name in ("confident", "FID", "coverage")}
+    columns = {**prior, **DRAWS, "most_won": "busiest capsule", **AGREEMENT}
+    return _trained(f"ladder/{dataset}.json", columns)
 
 
 def few_images():
@@ -253,44 +265,6 @@ def instantiation():
     return table([*columns, "correlation when the dimension moves"], lines)
 
 
-LADDER = {
-    "prior_recognised": "confident",
-    "prior_frechet": "FID",
-    "prior_coverage": "coverage",
-    "prior_purity": "purity",
-    "posterior_recognised": "posterior: confident",
-    "posterior_frechet": "posterior: FID",
-    "whole_code": "relative error of whole codes",
-    "accuracy": "whole codes classified rightly",
-}
-
-
-def ladder_name(name):
-    """Return the name of a row with the terms that settings have now."""
-    for old, new in {"frames": "whitening", "poles": "expert biases", "scale": "sum"}.items():
-        name = name.replace(old, new)
-    return name
-
-
-def ladder(dataset):
-    """What each departure from the paper's plain form is worth."""
-    rows = read(f"ladder/{dataset}/ladder.json")
-    lines = [[ladder_name(name), *of_seeds(seeds, LADDER)] for name, seeds in rows.items() if seeds]
-    return table(["row", "seeds", *LADDER.values()], lines)
-
-
-def departures(dataset):
-    """What a default loses without one of its departures from the paper."""
-    names = "confident FID precision recall coverage purity whole_code".split()
-    rows = read(f"candidates/{dataset}.json").items()
-    lines = [
-        [ladder_name(name), *of_seeds(seeds, names)]
-        for name, seeds in rows
-        if name == "default" or _of_departures(name)
-    ]
-    return table(["row", "seeds", *names[:-1], LADDER["whole_code"]], lines)
-
-
 STARTED = {**DATASETS, "cifar10": "CIFAR-10, 12,000 images"}
 
 
@@ -299,7 +273,7 @@ def start():
     drawn = {
         f"prior_{key}": METRICS[key] for key in ("recognised", "frechet", "recall", "coverage")
     }
-    names = {"whole_code": LADDER["whole_code"], **drawn}
+    names = {"whole_code": "relative error of whole codes", **drawn}
     lines = []
     for dataset, title in STARTED.items():
         for name, seeds in read(f"start/{dataset}.json").items():
@@ -435,9 +409,8 @@ TABLES = {
     "agreement": (agreement, *(f"agreement/{d}.json" for d in DATASETS)),
     "whole codes": (whole_codes, *(f"whole_codes/{d}.json" for d in DATASETS)),
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
-    **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}/ladder.json") for d in DATASETS},
+    **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}.json") for d in DATASETS},
     **{f"candidates {d}": (lambda d=d: candidates(d), f"candidates/{d}.json") for d in DATASETS},
-    **{f"departures {d}": (lambda d=d: departures(d), f"candidates/{d}.json") for d in DATASETS},
     "few images": (few_images, "few_images.json"),
     "start": (start, *(f"start/{d}.json" for d in STARTED)),
     **{f"comparison {d}": (lambda d=d: comparison(d), f"comparison/{d}.json") for d in DATASETS},
@@ -579,7 +552,7 @@ def main():
         from _charts import charts
 
         update_sources()
-        charts(CHARTS, read, DATASETS, ladder_name)
+        charts(CHARTS, read, DATASETS)
     old = {path: path.read_text() for path in sorted(PAGES.glob("*.md"))}
     changed = [path for path, text in old.items() if filled(text) != text]
     if args.check:

@@ -87,6 +87,11 @@ TRIED = {
         DEFAULT,
         {"encoder.capsules": 40, "decoder.shared_capsules": 16},
     ),
+    # Departures that a former default had.
+    "activity weights, uniform decoder routing": (
+        DEFAULT,
+        {"decoder.activity": 2.0, "decoder.routing_iterations": 1},
+    ),
     "feature noise": (DEFAULT, {"autoencoder.feature_noise": 0.5}),
 }
 WANTED = "confident FID precision recall coverage purity".split()

@@ -160,9 +160,9 @@ def whitening(shown):
 def load_balancing(_):
     """Share of the images that the busiest capsule wins."""
     figure, axes = plt.subplots(figsize=(WIDTH, 2.4))
-    names = {"default, no load balancing": "without", "default, scale 3": "with"}
+    names = {"default, no load balancing": "without", "default": "with"}
     for k, (dataset, title) in enumerate({"fashion_mnist": "clothes", "mnist": "digits"}.items()):
-        rows = json.loads((ROOT / f"docs/benchmarks/ladder/{dataset}/ladder.json").read_text())
+        rows = json.loads((ROOT / f"docs/benchmarks/ladder/{dataset}.json").read_text())
         shares = [100 * np.mean([r["most_won"] for r in rows[n].values()]) for n in names]
         places = np.arange(2) + 0.4 * (k - 0.5)
         axes.barh(places, shares, 0.38, color=COLOURS[k], label=title)

@@ -76,11 +76,11 @@ def test_rows_of_routing_iterations_are_of_their_command():
     assert list(found) == list(done)
 
 
-@pytest.mark.some(2)
 @pytest.mark.parametrize("dataset", ["fashion_mnist", "mnist"])
-def test_rows_of_the_ladder_are_of_its_settings(dataset):
-    done = json.loads((ROWS / "ladder" / dataset / "ladder.json").read_text())
-    found = ladder.current(done, ladder.rows())
+@pytest.mark.parametrize("folder, all_images", [("ladder", False), ("candidates", True)])
+def test_rows_of_the_ladder_are_of_its_settings(folder, all_images, dataset):
+    done = json.loads((ROWS / folder / f"{dataset}.json").read_text())
+    found = ladder.current(done, ladder.rows(), all_images)
     assert set(done) <= set(found)
     assert all(found[name] == seeds for name, seeds in done.items())
 

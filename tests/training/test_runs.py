@@ -119,6 +119,10 @@ RESUME = textwrap.dedent(
         assert whole
         for a, b in zip(whole, parts, strict=True):
             runs.np.testing.assert_array_equal(a, b, err_msg=stage)
+    whole, parts = (runs.np.load(folder / n / "decoder/codes.npz") for n in ("whole", "parts"))
+    assert set(whole) == set(parts) and len(whole) == 3
+    for name in whole:
+        runs.np.testing.assert_array_equal(whole[name], parts[name], err_msg=name)
     print("equal")
     """
 )
