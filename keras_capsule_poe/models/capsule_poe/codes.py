@@ -82,15 +82,12 @@ def mixture_of(codes, shared, components, seed=0):
     winner = _winners(codes)
     won = np.bincount(winner, minlength=codes.shape[1])
     components = int(np.clip(won.max() // IMAGES_EACH, 1, components))
-    fitted = [
-        tied_mixture(
-            np.concatenate([codes[rows].reshape(len(rows), -1), shared[rows]], axis=1),
-            components,
-            seed,
-        )
-        for rows in _won_rows(winner, codes.shape[1])
-    ]
-    fractions, means, factors = map(np.stack, zip(*fitted))
+    fitted, of = {}, [capsule if count else None for capsule, count in enumerate(won)]
+    for which, rows in zip(of, _won_rows(winner, codes.shape[1])):
+        if which not in fitted:  # those that win no image have all images, and so the same fit
+            x = np.concatenate([codes[rows].reshape(len(rows), -1), shared[rows]], axis=1)
+            fitted[which] = tied_mixture(x, components, seed)
+    fractions, means, factors = map(np.stack, zip(*(fitted[which] for which in of)))
     # A weight above zero lets a capsule draw that wins no image.
     weights = fractions * np.maximum(won, 1e-3)[:, None]
     return GaussianMixtures.of(weights, means, factors[:, None], name="visited")

@@ -121,6 +121,22 @@ def test_a_capsule_with_few_images_draws_these():
     assert not factors[2].any()
 
 
+def test_capsules_that_win_no_image_share_the_fit_of_all_images(monkeypatch):
+    fits, fit = [], visits.tied_mixture
+    monkeypatch.setattr(
+        visits, "tied_mixture", lambda *args: fits.append(len(args[0])) or fit(*args)
+    )
+    x, winner, _ = made()
+    kept = x[winner == 0]
+    shared = np.random.default_rng(1).normal(size=(len(kept), 2))
+    weights, means, factors = parts_of(visits.mixture_of(kept, shared, components=2))
+    assert fits == [len(kept)] * 2  # of the winner's images, which are all; and of all images
+    for capsule in (1, 2):
+        np.testing.assert_array_equal(means[capsule], means[0])
+        np.testing.assert_array_equal(factors[capsule], factors[0])
+        assert 0 < weights[capsule].sum() < 1e-4 * weights[0].sum()
+
+
 def test_of_many_images_some_describe_all(monkeypatch, tmp_path):
     """From a file, of which 100 images of each capsule are looked at: their shares stay."""
     x, winner, _ = made()
