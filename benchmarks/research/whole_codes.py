@@ -23,6 +23,7 @@ from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.evaluation.classifier import evaluation_classifier
 from keras_capsule_poe.evaluation.scores import recognition
 from keras_capsule_poe.metrics import relative_error
+from keras_capsule_poe.models.base.protocols import whole
 
 FITTED, DRAWN = 12_000, 2_000
 
@@ -31,14 +32,14 @@ def row(model, data, judge):
     """Figures of a product of expert capsules."""
     x = map_batches(model.to_visible, data.test.images)
     mean = map_batches(model.to_visible, data.train.images[:FITTED]).mean(axis=0)
-    codes = map_batches(lambda images: model.encode(images)["capsules"], data.test.images)
-    whole = map_batches(model.render, codes)
-    classes = judge(whole["images"])[1]
+    codes = map_batches(model.encode, data.test.images)
+    decoded = map_batches(model.render, whole(codes))
+    classes = judge(decoded["images"])[1]
     own = judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
     drawn = model.sample(DRAWN, seed=0, mode="single", domain="prior")["images"]
     return {
         "mean": float(relative_error(np.broadcast_to(mean, x.shape), x)),
-        "whole_code": float(relative_error(whole["primary_capsules"], x)),
+        "whole_code": float(relative_error(decoded["primary_capsules"], x)),
         "accuracy": _accuracy(judge, classes, data.test.labels),
         "ceiling": _accuracy(judge, own, data.test.labels),
         "recognised": recognition(classes)["confident"],

@@ -328,7 +328,8 @@ class ProductOfExpertCapsules(
         Returns:
             Dict with squashed, whitened `capsules` (B, J, E), their lengths `probabilities` (B,
             J), and `free_energy` (B,) in nats. `experts` (B, J, E) are squashed but not whitened,
-            so that their distances are comparable across experts.
+            so that their distances are comparable across experts. With shared capsules, their
+            codes are `shared` (B, S, E).
         """
         return self._code(self.to_visible(images), coefficients)
 
