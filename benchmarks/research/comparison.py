@@ -55,7 +55,6 @@ def sources(models, folders, data, samples):
 
 def convolutional(model, folder, data, samples):
     """Functions by name that train a convolutional VAE for a kind of draws and draw."""
-
     images, seconds, known = data.train.images, vae.training_seconds(folder), {}
 
     def draw(name):
@@ -67,7 +66,7 @@ def convolutional(model, folder, data, samples):
             known[key] = vae.draws(fitted, images, samples, settings["code"])
         return known[key][name], None
 
-    return {name: lambda name=name: draw(name) for name in vae.DRAWS}
+    return {name: lambda name=name: draw(name) for name in vae.SETTINGS}
 
 
 def scored(judge, real, images, capsule):
