@@ -2,8 +2,9 @@
 
 A departure is a group of settings in which the preset `generation`, the default, differs from
 `paper`; their values are read from the two presets. Rungs add departures to the plain form one
-after the other, until it is the default. Then each is left out of the default. Then come routing,
-chains of three steps, expert biases for whitening, and what might be a better default.
+after the other, until it is the default. Then each is left out of the default. Then come the start
+of the experts without training, routing, chains of three steps, expert biases for whitening, and
+what might be a better default.
 
 All rows train the whole model on the same 12,000 training images, with as many steps of as many
 images (`EQUAL`). With --all-images they train on all but the held-out ones, as long as their preset
@@ -69,6 +70,11 @@ DEPARTURES = {
     "shared capsules": "decoder.shared_capsules",
 }
 MORE = {
+    # The experts stay as they start: one step of no size.
+    "default, start alone": (
+        DEFAULT,
+        {"encoder.steps": 1, "encoder.learning_rate": 1e-12, "encoder.load_balancing": 0.0},
+    ),
     "default, no routing": (DEFAULT, {"encoder.routing_iterations": 1}),
     "plain form, no routing": (
         PLAIN,
