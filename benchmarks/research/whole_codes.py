@@ -32,7 +32,8 @@ def row(model, data, judge):
     """Figures of a product of expert capsules."""
     x = map_batches(model.to_visible, data.test.images)
     mean = map_batches(model.to_visible, data.train.images[:FITTED]).mean(axis=0)
-    codes = map_batches(model.encode, data.test.images)
+    # `encode` of a tensor leaves out the shared capsules.
+    codes = map_batches(model.code, data.test.images)
     decoded = map_batches(model.render, whole(codes))
     classes = judge(decoded["images"])[1]
     own = judge(map_batches(lambda v: {"images": model.from_visible(v)}, x)["images"])[1]
