@@ -3,8 +3,7 @@
 A departure is a group of settings in which the preset `generation`, the default, differs from
 `paper`; their values are read from the two presets. Rungs add departures to the plain form one
 after the other, until it is the default. Then each is left out of the default. Then come the start
-of the experts without training, routing, chains of three steps, expert biases for whitening, and
-what might be a better default.
+of the experts without training, routing, chains of three steps, and what might be a better default.
 
 All rows train the whole model on the same 12,000 training images, with as many steps of as many
 images (`EQUAL`). With --all-images they train on all but the held-out ones, as long as their preset
@@ -44,7 +43,7 @@ from keras_capsule_poe.data import ImageData, ImageSet, load_images
 from keras_capsule_poe.data.mapping import map_batches
 from keras_capsule_poe.models.base import features
 
-PLAIN, DEFAULT, AFFINE = "paper", "generation", "affine"
+PLAIN, DEFAULT = "paper", "generation"
 HELD_OUT, MEASURED = 5_000, 2_000
 # Three times through the images for encoder and decoder each. What starts from noise needs steps
 # more than it needs images.
@@ -81,7 +80,6 @@ MORE = {
         {"encoder.routing_iterations": 1, "decoder.routing_iterations": 1},
     ),
     "default, CD-3": (DEFAULT, {"encoder.cd_steps": 3}),
-    "plain form, CD-3": (PLAIN, {"encoder.cd_steps": 3}),
 }
 # What might be a better default.
 TRIED = {
@@ -89,16 +87,7 @@ TRIED = {
         DEFAULT,
         {"encoder.agreement_scale": 1.0, "encoder.activation_prior_weight": 1.0},
     ),
-    "40 capsules, 16 shared": (
-        DEFAULT,
-        {"encoder.capsules": 40, "decoder.shared_capsules": 16},
-    ),
-    # Departures that a former default had.
-    "activity weights, uniform decoder routing": (
-        DEFAULT,
-        {"decoder.activity": 2.0, "decoder.routing_iterations": 1},
-    ),
-    "feature noise": (DEFAULT, {"autoencoder.feature_noise": 0.5}),
+    "detail": ("detail", {}),
 }
 WANTED = "confident FID precision recall coverage purity".split()
 TABLES = {
@@ -121,26 +110,7 @@ def rows():
     for name, group in list(groups.items())[:-1]:
         without = {setting: plain[setting] for setting in group}
         found[f"default, no {name}"] = (DEFAULT, _without_idle(DEFAULT, without))
-    return found | MORE | _with_biases(plain, default, groups) | TRIED
-
-
-def _with_biases(plain, default, groups):
-    """Expert biases for whitening, where experts compete: what they can learn needs a mean."""
-    biases = {name: value for name, value in _values(AFFINE).items() if value != plain[name]}
-    few = [*groups["competition"], *groups["load balancing"]]
-    few = {setting: default[setting] for setting in few} | biases
-    bare = [*groups["centring"], *groups["whitening"]]
-    bare = {setting: plain[setting] for setting in bare} | biases
-    return {
-        "plain form + competition, load balancing, expert biases": (
-            PLAIN,
-            _without_idle(PLAIN, few),
-        ),
-        "default, expert biases for whitening, no centring": (
-            DEFAULT,
-            _without_idle(DEFAULT, bare),
-        ),
-    }
+    return found | MORE | TRIED
 
 
 def settings_of(settings, all_images=False):
