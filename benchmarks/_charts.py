@@ -65,14 +65,15 @@ def _bars_of(axes, names, groups):
 
 def _ladder(read, datasets):
     found = {title: read(f"ladder/{dataset}.json") for dataset, title in datasets.items()}
-    names = [name for name in next(iter(found.values())) if name[0] in "p+d" and "," not in name]
+    names = [name for name in next(iter(found.values())) if name[0] == "+"]
+    names = ["plain form", *names, "default"]
     groups = [
         (title, [np.mean([row["coverage"] for row in rows[name].values()]) for name in names], None)
         for title, rows in found.items()
     ]
     figure, axes = plt.subplots(figsize=(7.5, 4.5))
     _bars_of(axes, names, groups)
-    axes.set_xlabel("coverage: held-out images that have a draw of a single capsule nearby")
+    axes.set_xlabel("coverage: share of held-out images with a draw of a single capsule nearby")
     return figure
 
 

@@ -174,13 +174,12 @@ def whole_codes():
 AGREEMENT = {
     "default": CLAIMS["default"],
     "plain form": CLAIMS["paper"],
-    "plain form, agreement scale 1": "plain form, agreement scale 1",
 }
 
 
 def agreement():
     """What changes if routing ignores the agreement, and how many capsules carry an image."""
-    names = "change experts whole_code without_agreement one_capsule".split()
+    names = "change experts whole_code experts_alone without_agreement one_capsule".split()
     lines = []
     for dataset, title in DATASETS.items():
         rows = read(f"agreement/{dataset}.json")
@@ -190,11 +189,12 @@ def agreement():
             lines.append([title, name, winners, cells[0], cells[1], lengths, *cells[2:]])
     columns = ["data", "model", "other winner without agreement", "change of z", "experts an image"]
     columns += ["mean lengths of the three longest", "error of whole codes"]
-    return table([*columns, "error, codes without agreement", "error, one capsule"], lines)
+    columns += ["error, experts alone", "error, experts without agreement"]
+    return table([*columns, "error, one capsule"], lines)
 
 
 DRAWS = {name: name for name in "confident FID precision recall coverage purity".split()}
-AGREEMENT = {
+CODED = {
     "winners": "other winner without agreement",
     "experts": "experts an image",
     "whole_code": "error of whole codes",
@@ -208,21 +208,21 @@ def _trained(path, columns):
     return table(["row", "seeds", *columns.values()], lines)
 
 
-def candidates(dataset):
-    """What might be a better default: draws, and what the agreement does."""
+def all_images(dataset):
+    """Rows of models that trained on all images: draws, and the effect of agreement."""
     errors = {
         "experts_alone": "error, experts alone",
         "without_agreement": "error, experts without agreement",
         "one_capsule": "error, one capsule",
     }
-    columns = {**DRAWS, **AGREEMENT, **errors, "cpu_seconds": "processor's seconds"}
-    return _trained(f"candidates/{dataset}.json", columns)
+    columns = {**DRAWS, **CODED, **errors, "cpu_seconds": "processor's seconds"}
+    return _trained(f"ladder/{dataset}-all.json", columns)
 
 
 def ladder(dataset):
-    """What each departure from the paper's plain form is worth."""
-    prior = {f"prior_{name}": f"prior: {name}" for name in ("confident", "FID", "coverage")}
-    columns = {**prior, **DRAWS, "most_won": "busiest capsule", **AGREEMENT}
+    """The worth of each departure from the paper's plain form."""
+    prior = {f"prior_{name}": f"prior: {name}" for name in "confident FID recall coverage".split()}
+    columns = {**prior, **DRAWS, "most_won": "busiest capsule", **CODED}
     return _trained(f"ladder/{dataset}.json", columns)
 
 
@@ -410,7 +410,9 @@ TABLES = {
     "whole codes": (whole_codes, *(f"whole_codes/{d}.json" for d in DATASETS)),
     "instantiation": (instantiation, *(f"instantiation/{d}.json" for d in DATASETS)),
     **{f"ladder {d}": (lambda d=d: ladder(d), f"ladder/{d}.json") for d in DATASETS},
-    **{f"candidates {d}": (lambda d=d: candidates(d), f"candidates/{d}.json") for d in DATASETS},
+    **{
+        f"all images {d}": (lambda d=d: all_images(d), f"ladder/{d}-all.json") for d in DATASETS
+    },
     "few images": (few_images, "few_images.json"),
     "start": (start, *(f"start/{d}.json" for d in STARTED)),
     **{f"comparison {d}": (lambda d=d: comparison(d), f"comparison/{d}.json") for d in DATASETS},

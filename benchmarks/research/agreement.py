@@ -1,4 +1,4 @@
-"""What routing by agreement does in a product of expert capsules, on held-out training images.
+"""The effect of routing by agreement in a product of expert capsules, on held-out images.
 
 The rows `default` measure the pretrained model. The other rows train an encoder and a decoder on
 its features of the first 12,000 training images. All are measured on the last 1,000 training
@@ -44,7 +44,6 @@ HELD_OUT, SHOWN = 1_000, 4
 ROWS = {
     "default": ("generation", {}),
     "plain form": ("paper", {}),
-    "plain form, agreement scale 1": ("paper", {"encoder.agreement_scale": 1.0}),
 }
 
 

@@ -2,9 +2,10 @@
 
 It has as many parameters as all parts of the model, and trains for as long as all stages took.
 `prior` draws its codes from N(0, 1). `50 Gaussians` draws them from a mixture fitted to the codes
-of training images, each with its own covariance. `4,000 Gaussians` are as many as all capsules
-have together, fitted in the same way, with one covariance. Code, divergence and rate of the first
-two were chosen with --held-out, each for itself; the last has those of the second.
+of training images, each with its own covariance. `4,000 Gaussians`, with one covariance, are as
+many as all capsules may have together, and fitted as theirs are. Code size, weight of the
+divergence and learning rate of `prior` and `50 Gaussians` were chosen with --held-out.
+`4,000 Gaussians` has those of `50 Gaussians`.
 
 Usage: python benchmarks/research/vae.py MODEL_DIR [--held-out] [--code N ...] [--beta B ...]
            [--rate R ...] [--samples N] [--steps N] [--json FILE]
@@ -137,7 +138,7 @@ def draws(model, images, n, code=CODE, seed=0):
 
 
 def judged(model, images, real, samples, code, judge):
-    """Metrics of both kinds of draws by name, beside the features `real` of as many images."""
+    """Metrics of each kind of draws by name, beside the features `real` of as many images."""
     from keras_capsule_poe.evaluation.scores import scores_of
 
     found = {}

@@ -1,4 +1,4 @@
-"""What decodings of whole codes show: errors and classes of trained models, on the test images.
+"""Errors and classes of decoded whole codes of trained models, on the test images.
 
 A row for each model: relative errors of primary capsules of the `mean` of 12,000 training images
 and of `whole_code` decoded; how often a classifier of the data set names decodings of whole codes

@@ -77,9 +77,9 @@ def test_rows_of_routing_iterations_are_of_their_command():
 
 
 @pytest.mark.parametrize("dataset", ["fashion_mnist", "mnist"])
-@pytest.mark.parametrize("folder, all_images", [("ladder", False), ("candidates", True)])
-def test_rows_of_the_ladder_are_of_its_settings(folder, all_images, dataset):
-    done = json.loads((ROWS / folder / f"{dataset}.json").read_text())
+@pytest.mark.parametrize("ending, all_images", [("", False), ("-all", True)])
+def test_rows_of_the_ladder_are_of_its_settings(ending, all_images, dataset):
+    done = json.loads((ROWS / "ladder" / f"{dataset}{ending}.json").read_text())
     found = ladder.current(done, ladder.rows(), all_images)
     assert set(done) <= set(found)
     assert all(found[name] == seeds for name, seeds in done.items())

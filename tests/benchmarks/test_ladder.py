@@ -93,10 +93,15 @@ def test_cells():
         ("four", "competition, whitening, load balancing, conditional decoder"),
     ],
 )
-def test_the_settings_of_few_departures_are_theirs(number, names):
+def test_the_files_of_few_departures_set_these_to_values_of_the_default(number, names):
     """The file with which a user trains them on all images."""
     given = read_toml(Path(ladder.__file__).with_name(f"{number}_departures.toml"))
     assert given.pop("recipe") == ladder.PLAIN
-    found = {f"{part}.{name}" for part in given for name in given[part]}
+    found = {f"{part}.{name}": value for part in given for name, value in given[part].items()}
     expected = " ".join(ladder.DEPARTURES[name] for name in names.split(", ")).split()
-    assert found - set(ladder.EQUAL) == set(expected)
+    assert set(found) - set(ladder.EQUAL) == set(expected)
+    default = ladder.sections_of(config("default", **ladder.EQUAL))
+    former = {"encoder.coefficient_sum": 5.0, "decoder.weight_decay": 1e-4}
+    for name, value in found.items():
+        part, setting = name.split(".")
+        assert value == former.get(name, default[part][setting]), name
