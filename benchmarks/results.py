@@ -185,7 +185,7 @@ def agreement():
         rows = read(f"agreement/{dataset}.json")
         for name, row in ((name, rows[key]) for key, name in AGREEMENT.items() if key in rows):
             lengths = ", ".join(cell([length], 2) for length in row["lengths"][:3])
-            winners, *cells = (cell([row[each]]) for each in ("winners", *names))
+            winners, *cells = (cell([row.get(each)]) for each in ("winners", *names))
             lines.append([title, name, winners, cells[0], cells[1], lengths, *cells[2:]])
     columns = ["data", "model", "other winner without agreement", "change of z", "experts an image"]
     columns += ["mean lengths of the three longest", "error of whole codes"]
