@@ -71,9 +71,7 @@ def carrying(energy):
 def fitted(preset, settings, autoencoder, images, seed=0):
     """A model of settings beside those of a preset, trained on the features of images."""
     model = kcp.ProductOfExpertCapsules(preset=preset, seed=seed, autoencoder=autoencoder)
-    model.settings.update(
-        {name: settings[name] for name in settings if not name.startswith("autoencoder.")}
-    )
+    model.settings.update(settings)
     model.fit(images, verbose=0)
     return model
 
